@@ -20,13 +20,11 @@ fn main() {
         .file("c/calls.c")
         .compile("workloads");
 
-    // demo.c has its own main(), so it is linked into that one program only.
-    for object in c_build().file("c/demo.c").compile_intermediates() {
-        println!("cargo:rustc-link-arg-bin=workload-c={}", object.display());
-    }
-    // The libraries that cargo names come before the object, so a static C library needs a
-    // second look.
-    println!("cargo:rustc-link-arg-bin=workload-c=-lc");
+    // demo.c has its own main(): only src/bin/workload-c.rs links it.
+    c_build()
+        .cargo_metadata(false)
+        .file("c/demo.c")
+        .compile("workload_c_main");
 }
 
 fn c_build() -> cc::Build {
