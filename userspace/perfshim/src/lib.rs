@@ -1,2 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Placeholder until the first real commit of this crate.
+//! A small, complete and safe layer over Linux's perf_event_open(2).
+
+mod attr;
+mod config;
+mod flags;
+mod target;
+
+pub use attr::{Attr, AttrError, Precision, Rate, Wakeup};
+pub use config::{
+    Access, Breakpoint, Cache, CacheId, CacheOp, CacheResult, EventConfig, Hardware, Probe,
+    Software, Tracepoint,
+};
+pub use flags::{BranchFilter, Exclude, OpenFlags, ReadFormat, SampleFields, SideBand};
+pub use perf_event_open_sys::bindings as sys;
+pub use target::Target;
