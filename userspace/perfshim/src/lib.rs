@@ -3,7 +3,9 @@
 
 mod attr;
 mod config;
+pub mod discovery;
 mod flags;
+pub mod spec;
 mod target;
 
 pub use attr::{Attr, AttrError, Precision, Rate, Wakeup};
