@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The parts of the driver and of the perf abstraction that have no kernel types in them, compiled
+//! for the host. Their unit tests, which KUnit runs in the kernel, run here too, and so do
+//! property tests that KUnit has no means for.
+
+// What is used by the driver's other files only is unused here.
+#![allow(dead_code)]
+
+#[path = "../../pmuv3/attrs.rs"]
+mod attrs;
+#[path = "../../pmuv3/caps.rs"]
+mod caps;
+#[path = "../../pmuv3/counters.rs"]
+mod counters;
+#[path = "../../pmuv3/events.rs"]
+mod events;
+#[path = "../../pmuv3/evtyper.rs"]
+mod evtyper;
+#[path = "../../pmuv3/layout.rs"]
+mod layout;
+#[path = "../../pmuv3/refusal.rs"]
+mod refusal;
+
+#[cfg(test)]
+mod properties;

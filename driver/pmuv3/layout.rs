@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which counter takes an event and how the event's count lies in it, free of the kernel's types.
+
+use crate::counters::Counter;
+use crate::counters::CounterSet;
+use crate::events::CPU_CYCLES;
+use crate::events::INST_RETIRED;
+use crate::evtyper::Pmevtyper;
+use crate::refusal::Refusal;
+
+/// The event counters of a PMU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventCounters {
+    /// 32 bits; a pair makes 64.
+    Bits32,
+    /// 64 bits (FEAT_PMUv3p5, with PMCR_EL0.LP set).
+    Bits64,
+}
+
+/// Whether CPU_CYCLES may be counted in the cycle counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CycleCounter {
+    /// PMCCNTR_EL0 counts what the event CPU_CYCLES counts.
+    Use,
+    /// PMCCNTR_EL0 may go on while the PE waits, so the event is counted in an event counter.
+    Avoid,
+}
+
+/// How many bits of an event are counted before it overflows: the format field `long`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// 32 bits.
+    Bits32,
+    /// 64 bits.
+    Bits64,
+}
+
+/// Who reads the counter: the format field `rdpmc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// The kernel only.
+    Kernel,
+    /// User space too, by its index, when the administrator lets it.
+    User,
+}
+
+/// What an event needs from a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What is counted.
+    pub typer: Pmevtyper,
+    /// How far.
+    pub length: Length,
+    /// For whom.
+    pub reader: Reader,
+}
+
+/// How an event's count lies in the hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fit {
+    /// In one counter that is as wide as the event.
+    Exact,
+    /// A 32-bit event in a 64-bit counter. The upper half is filled with ones, so that the counter
+    /// overflows, and interrupts, when the lower half does.
+    Biased,
+    /// A 64-bit event in two 32-bit counters: the odd one counts the overflows of the even one.
+    Pair,
+}
+
+impl Fit {
+    const UPPER: u64 = 0xffff_ffff_0000_0000;
+
+    /// Returns what a counter must hold for the event to stand at `count`.
+    #[inline]
+    pub const fn to_hardware(self, count: u64) -> u64 {
+        match self {
+            Self::Biased => count | Self::UPPER,
+            Self::Exact | Self::Pair => count,
+        }
+    }
+
+    /// Returns where the event stands when a counter holds `value`.
+    #[inline]
+    pub const fn to_count(self, value: u64) -> u64 {
+        match self {
+            Self::Biased => value & !Self::UPPER,
+            Self::Exact | Self::Pair => value,
+        }
+    }
+}
+
+/// Where an event is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The counter that overflows; the odd one of a pair.
+    pub counter: Counter,
+    /// How the count lies in it.
+    pub fit: Fit,
+}
+
+impl Place {
+    /// Returns the counters that the event occupies.
+    #[inline]
+    pub fn counters(self) -> CounterSet {
+        let set = CounterSet::from(self.counter);
+        match (self.fit, self.counter.chained_to()) {
+            (Fit::Pair, Some(even)) => set.with(even),
+            _ => set,
+        }
+    }
+}
+
+/// The counters of a PMU and how they may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The counters that there are.
+    pub counters: CounterSet,
+    /// How wide the event counters are.
+    pub event_counters: EventCounters,
+    /// The use of the cycle counter.
+    pub cycle_counter: CycleCounter,
+}
+
+impl Layout {
+    /// Finds room for an event beside those that occupy `used`.
+    ///
+    /// Cycles and instructions go to their own counters as long as these are free, which leaves the
+    /// event counters to events that have no other place.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal::NoCounter`] when every counter that could take the event is in use.
+    pub fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
+        let free = self.counters.without(used);
+        let counter = self
+            .fixed_counter(free, need)
+            .or_else(|| self.event_counter(free, need))
+            .ok_or(Refusal::NoCounter)?;
+        Ok(Place {
+            counter,
+            fit: self.fit(counter, need),
+        })
+    }
+
+    /// Returns how the count of an event lies in a counter that [`Layout::place`] chose for it.
+    #[inline]
+    pub fn fit(&self, counter: Counter, need: Need) -> Fit {
+        let wide = match self.event_counters {
+            EventCounters::Bits64 => true,
+            EventCounters::Bits32 => !counter.counts_any_event(),
+        };
+        match (need.length, wide) {
+            (Length::Bits32, true) => Fit::Biased,
+            (Length::Bits64, false) => Fit::Pair,
+            (Length::Bits32, false) | (Length::Bits64, true) => Fit::Exact,
+        }
+    }
+
+    /// The counter that can count only the event that is asked for, if it is free.
+    fn fixed_counter(&self, free: CounterSet, need: Need) -> Option<Counter> {
+        if need.typer.has_threshold() {
+            return None;
+        }
+        let counter = match need.typer.event() {
+            CPU_CYCLES if self.cycle_counter == CycleCounter::Use => Counter::CYCLE,
+            // The user interface has no index for this counter.
+            INST_RETIRED if need.reader == Reader::Kernel => Counter::INSTRUCTION,
+            _ => return None,
+        };
+        free.contains(counter).then_some(counter)
+    }
+
+    /// An event counter, or the odd one of a pair.
+    fn event_counter(&self, free: CounterSet, need: Need) -> Option<Counter> {
+        let free = free.intersection(CounterSet::first_event_counters(
+            Counter::MAX_EVENT_COUNTERS,
+        ));
+        match (need.length, self.event_counters, need.reader) {
+            (Length::Bits32, ..) | (_, EventCounters::Bits64, _) => free.lowest(),
+            (Length::Bits64, EventCounters::Bits32, Reader::Kernel) => odd_of_free_pair(free),
+            // User space reads one register, and no event counter is wide enough.
+            (Length::Bits64, EventCounters::Bits32, Reader::User) => None,
+        }
+    }
+}
+
+/// Returns the lowest odd counter in `free` whose even partner is in it too.
+fn odd_of_free_pair(free: CounterSet) -> Option<Counter> {
+    free.into_iter()
+        .find(|odd| odd.chained_to().is_some_and(|even| free.contains(even)))
+}
+
+#[cfg(any(CONFIG_KUNIT, test))]
+#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_layout))]
+mod tests {
+    use super::*;
+    use crate::evtyper::EventId;
+
+    const CYCLES_32: Need = need(CPU_CYCLES, Length::Bits32);
+    const CYCLES_64: Need = need(CPU_CYCLES, Length::Bits64);
+    const CACHE_64: Need = need(EventId(0x04), Length::Bits64);
+
+    const fn need(event: EventId, length: Length) -> Need {
+        Need {
+            typer: Pmevtyper::new(event),
+            length,
+            reader: Reader::Kernel,
+        }
+    }
+
+    fn layout(bits: u64, event_counters: EventCounters) -> Layout {
+        Layout {
+            counters: CounterSet::from_bits(bits),
+            event_counters,
+            cycle_counter: CycleCounter::Use,
+        }
+    }
+
+    fn counter_for(layout: &Layout, used: u64, need: Need) -> Option<u8> {
+        let place = layout.place(CounterSet::from_bits(used), need);
+        place.ok().map(|place| place.counter.index())
+    }
+
+    #[test]
+    fn cycles_go_to_the_cycle_counter_first() {
+        let layout = layout(0x8000_003f, EventCounters::Bits32);
+        assert_eq!(counter_for(&layout, 0, CYCLES_32), Some(31));
+        assert_eq!(counter_for(&layout, 0x8000_0000, CYCLES_32), Some(0));
+        assert_eq!(counter_for(&layout, 0x8000_003f, CYCLES_32), None);
+        let avoid = Layout {
+            cycle_counter: CycleCounter::Avoid,
+            ..layout
+        };
+        assert_eq!(counter_for(&avoid, 0, CYCLES_32), Some(0));
+    }
+
+    #[test]
+    fn instructions_go_to_their_counter_where_there_is_one() {
+        let instructions = need(INST_RETIRED, Length::Bits32);
+        let with = layout(0x1_8000_003f, EventCounters::Bits64);
+        assert_eq!(counter_for(&with, 0, instructions), Some(32));
+        let without = layout(0x8000_003f, EventCounters::Bits64);
+        assert_eq!(counter_for(&without, 0, instructions), Some(0));
+        let user = Need {
+            reader: Reader::User,
+            ..instructions
+        };
+        assert_eq!(counter_for(&with, 0, user), Some(0));
+    }
+
+    #[test]
+    fn a_64_bit_event_takes_a_pair_of_32_bit_counters() {
+        let layout = layout(0x8000_003f, EventCounters::Bits32);
+        assert_eq!(counter_for(&layout, 0, CACHE_64), Some(1));
+        assert_eq!(counter_for(&layout, 0b01, CACHE_64), Some(3));
+        assert_eq!(counter_for(&layout, 0b01_0110, CACHE_64), None);
+        let place = layout.place(CounterSet::EMPTY, CACHE_64);
+        assert_eq!(place.map(|place| place.counters().bits()), Ok(0b11));
+        // The cycle counter has 64 bits by itself.
+        assert_eq!(counter_for(&layout, 0, CYCLES_64), Some(31));
+        assert_eq!(counter_for(&layout, 0x8000_0000, CYCLES_64), Some(1));
+    }
+
+    #[test]
+    fn a_64_bit_event_takes_one_64_bit_counter() {
+        let layout = layout(0x8000_003f, EventCounters::Bits64);
+        assert_eq!(counter_for(&layout, 0, CACHE_64), Some(0));
+    }
+
+    #[test]
+    fn user_space_reads_64_bits_from_one_counter_only() {
+        let layout = layout(0x8000_003f, EventCounters::Bits32);
+        let user = Need {
+            reader: Reader::User,
+            ..CYCLES_64
+        };
+        assert_eq!(counter_for(&layout, 0, user), Some(31));
+        assert_eq!(counter_for(&layout, 0x8000_0000, user), None);
+    }
+
+    #[test]
+    fn a_biased_count_overflows_at_32_bits() {
+        let layout = layout(0x8000_003f, EventCounters::Bits32);
+        let fit = layout.fit(Counter::CYCLE, CYCLES_32);
+        assert_eq!(fit, Fit::Biased);
+        assert_eq!(fit.to_hardware(0xffff_fffe).wrapping_add(2), 0);
+        assert_eq!(fit.to_count(fit.to_hardware(5)), 5);
+        assert_eq!(layout.fit(Counter::CYCLE, CYCLES_64), Fit::Exact);
+    }
+}
