@@ -5,7 +5,9 @@ mod attr;
 mod config;
 pub mod discovery;
 mod flags;
+pub mod profile;
 pub mod spec;
+pub mod symbols;
 mod target;
 
 pub use attr::{Attr, AttrError, Precision, Rate, Wakeup};
