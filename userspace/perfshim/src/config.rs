@@ -48,7 +48,7 @@ impl EventConfig {
 /// Shifts the number of a PMU into the upper half of `config`, which picks one of several
 /// CPU PMUs (big and little cores) for a generalised event.
 fn extended(pmu: u32, config: u64) -> u64 {
-    u64::from(pmu) << sys::PERF_PMU_TYPE_SHIFT | config
+    (u64::from(pmu) << sys::PERF_PMU_TYPE_SHIFT) | config
 }
 
 /// Generalised hardware events (`PERF_TYPE_HARDWARE`).
@@ -181,7 +181,7 @@ pub enum CacheResult {
 
 impl Cache {
     fn config(self) -> u64 {
-        self.id as u64 | (self.op as u64) << 8 | (self.result as u64) << 16
+        self.id as u64 | ((self.op as u64) << 8) | ((self.result as u64) << 16)
     }
 
     /// This event on the CPU PMU number `pmu` of several.

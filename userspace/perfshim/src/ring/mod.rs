@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The ring: memory that the kernel writes records to and this process reads them from.
+//!
+//! The kernel moves the head, the reader the tail; what lies between is unread, and the kernel
+//! does not touch it. Both count bytes since the ring was made and are never taken back to 0.
+//! When a record does not fit, the kernel drops it and, when there is room again, first writes
+//! how many it dropped ([`Record::Lost`](crate::Record::Lost)).
+
+mod map;
+mod overwrite;
+mod page;
+mod span;
+#[cfg(test)]
+mod tests;
+mod wait;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use map::{Mapping, Mode, page_size};
+
+use crate::error::{Error, Result};
+use crate::event::{Event, Shared};
+use crate::record::RawRecord;
+
+pub use overwrite::{OverwriteRing, Snapshot};
+pub use page::{Capabilities, Page, PageState};
+pub use span::{RingError, Span};
+pub use wait::{Wake, wait_any};
+
+/// A ring that keeps what is unread: when it is full, new records are lost, and counted.
+#[derive(Debug)]
+pub struct Ring {
+    mapping: Mapping,
+    shared: Arc<Shared>,
+    /// Records that go round the end of the ring are put together here.
+    scratch: Vec<u8>,
+}
+
+impl Ring {
+    /// Maps a ring of at least `bytes` for `event`: the next power of two of pages. The page in
+    /// front of it comes on top.
+    ///
+    /// With `bytes` 0 there is no ring, but the page is there, which is enough to read counters
+    /// with an instruction.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingUse`] if the event is mapped already, or was opened to be overwritten;
+    /// [`Error::Refused`] for limits on locked memory, and for inherited events of a thread on
+    /// any CPU, which can have no ring.
+    pub fn map(event: &Event, bytes: usize) -> Result<Self> {
+        if event.attr().raw().write_backward() != 0 {
+            return Err(Error::RingUse(
+                "the event writes its ring backward, so that it can be overwritten: map it with \
+                 OverwriteRing, or open it without Attr::write_backward",
+            ));
+        }
+        Ok(Self {
+            mapping: map_event(event, bytes, Mode::Keep)?,
+            shared: Arc::clone(&event.shared),
+            scratch: Vec::new(),
+        })
+    }
+
+    /// The page in front of the ring.
+    pub fn page(&self) -> Page<'_> {
+        self.mapping.control()
+    }
+
+    /// Size of the ring in bytes.
+    pub fn size(&self) -> usize {
+        self.mapping.data_size()
+    }
+
+    /// Has the records of `event` written to this ring too. Both must watch the same CPU, or the
+    /// same thread on any CPU. `event` must have no ring of its own.
+    pub fn take_output_of(&self, event: &Event) -> Result<()> {
+        event.set_output_to(&self.shared)
+    }
+
+    /// Reads what is unread now.
+    ///
+    /// ```no_run
+    /// # fn f(ring: &mut perfshim::Ring) -> perfshim::Result<()> {
+    /// let mut unread = ring.read()?;
+    /// while let Some(record) = unread.next_record()? {
+    ///     println!("{:?}", record.header());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ring`] if head and tail contradict each other: somebody else wrote to the page.
+    pub fn read(&mut self) -> Result<Unread<'_>> {
+        let page = self.mapping.control();
+        // The head is read once: what the kernel adds from here on is for the next call, so that
+        // a reader slower than the kernel comes back now and then.
+        let head = page.data_head();
+        let tail = page.data_tail();
+        let (start, first, second) = span::pieces(self.mapping.data_size(), tail, head)?;
+        let data = self.mapping.data();
+        // SAFETY: both pieces lie in the data area (`pieces` saw to that), which stays mapped
+        // while `self` is borrowed. The kernel does not write between tail and head, and this
+        // is the only reader that moves the tail: `map` hands out one ring for an event, and
+        // `Unread` borrows it mutably until it moves the tail in its `drop`.
+        let span = unsafe {
+            Span::new(
+                std::slice::from_raw_parts(data.add(start).as_ptr(), first),
+                std::slice::from_raw_parts(data.as_ptr(), second),
+                tail,
+            )
+        };
+        Ok(Unread {
+            page,
+            span,
+            head,
+            scratch: &mut self.scratch,
+        })
+    }
+
+    /// Waits until the kernel says that there is something to read, according to the event's
+    /// [`Wakeup`](crate::Wakeup), or until the time is over. `None` waits for ever.
+    ///
+    /// What is unread but does not reach the threshold wakes nobody: read once more in the end.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Wake> {
+        wait::one(&self.shared, timeout)
+    }
+}
+
+impl AsFd for Ring {
+    /// The event's descriptor, to be polled.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.fd.as_fd()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        self.shared.give_ring_back();
+    }
+}
+
+/// What was unread when [`Ring::read`] was called.
+///
+/// Records are handed out one at a time, borrowed from the ring. Their bytes are given back to
+/// the kernel when this is dropped, or by [`commit`](Self::commit); those of records that were
+/// not handed out stay unread.
+#[derive(Debug)]
+pub struct Unread<'r> {
+    page: Page<'r>,
+    span: Span<'r>,
+    head: u64,
+    scratch: &'r mut Vec<u8>,
+}
+
+impl Unread<'_> {
+    /// The next record; `None` when all are read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Ring`] if its size cannot be right. The place of the next record is unknown
+    /// then: [`discard`](Self::discard) goes on with what comes later.
+    pub fn next_record(&mut self) -> Result<Option<RawRecord<'_>>> {
+        Ok(self.span.take_record(self.scratch)?)
+    }
+
+    /// How many bytes are still to be read here.
+    pub fn len(&self) -> usize {
+        self.span.len()
+    }
+
+    /// Whether all is read.
+    pub fn is_empty(&self) -> bool {
+        self.span.is_empty()
+    }
+
+    /// Gives the bytes of the records handed out so far back to the kernel, before this is
+    /// dropped: for readers who take long over many records.
+    pub fn commit(&mut self) {
+        // No record is borrowed any more, as this borrows mutably what they borrow from.
+        self.page.set_data_tail(self.span.position());
+    }
+
+    /// Skips all that is unread here; returns how many bytes that were.
+    pub fn discard(mut self) -> usize {
+        let skipped = self.span.len();
+        self.span = Span::new(&[], &[], self.head);
+        skipped
+    }
+}
+
+impl Drop for Unread<'_> {
+    fn drop(&mut self) {
+        self.commit();
+    }
+}
+
+/// Maps the ring of `event`, which then has one.
+fn map_event(event: &Event, bytes: usize, mode: Mode) -> Result<Mapping> {
+    let shared = &event.shared;
+    let Some(data_size) = data_size(bytes) else {
+        return Err(shared.map_refused(rustix::io::Errno::NOMEM, bytes));
+    };
+    if !shared.take_ring() {
+        return Err(Error::RingUse(
+            "the event's ring is mapped already, and a ring has one reader: use that one",
+        ));
+    }
+    let mapped = Mapping::map(shared.fd.as_fd(), data_size, mode)
+        .map_err(|errno| shared.map_refused(errno, data_size))
+        .and_then(|mut mapping| {
+            mapping.locate_data()?;
+            Ok(mapping)
+        });
+    if mapped.is_err() {
+        shared.give_ring_back();
+    }
+    mapped
+}
+
+/// The least size that is a power of two of pages and holds `bytes`; 0 for 0.
+fn data_size(bytes: usize) -> Option<usize> {
+    match bytes.div_ceil(page_size()) {
+        0 => Some(0),
+        pages => pages.checked_next_power_of_two()?.checked_mul(page_size()),
+    }
+}

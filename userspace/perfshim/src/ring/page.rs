@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The page in front of a ring: `struct perf_event_mmap_page`.
+
+use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+
+use bitflags::bitflags;
+
+use crate::ring::map::Mapping;
+use crate::sys::perf_event_mmap_page;
+
+bitflags! {
+    /// What of the page may be used: the `cap_*` bits.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+    pub struct Capabilities: u64 {
+        /// Always set: bit 0, which had two meanings at once, means nothing.
+        const BIT0_IS_DEPRECATED = 1 << 1;
+        /// The counter can be read with an instruction, by `index`.
+        const USER_RDPMC = 1 << 2;
+        /// `time_mult`, `time_shift` and `time_offset` are valid.
+        const USER_TIME = 1 << 3;
+        /// `time_zero` is valid.
+        const USER_TIME_ZERO = 1 << 4;
+        /// The clock is narrower than 64 bits; `time_cycles` and `time_mask` are valid.
+        const USER_TIME_SHORT = 1 << 5;
+    }
+}
+
+/// What the kernel says about the event in the ring's page, read as one consistent whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageState {
+    /// Number of the hardware counter plus 1, or 0 while the event is on none.
+    pub index: u32,
+    /// What to add to the hardware counter's value, or the count itself while `index` is 0.
+    pub offset: i64,
+    /// Nanoseconds for which the event was enabled, up to when the page was written.
+    pub time_enabled: u64,
+    /// Nanoseconds for which the event was on a counter, up to when the page was written.
+    pub time_running: u64,
+    /// Which of the other fields are valid.
+    pub capabilities: Capabilities,
+    /// Width of the hardware counter in bits.
+    pub pmc_width: u16,
+    /// Clock ticks are turned into nanoseconds by × `time_mult` ÷ 2^`time_shift`.
+    pub time_shift: u16,
+    /// See `time_shift`.
+    pub time_mult: u32,
+    /// Nanoseconds to add, for a difference to `time_enabled`.
+    pub time_offset: u64,
+    /// Nanoseconds to add, for the time that samples carry.
+    pub time_zero: u64,
+    /// Ticks at the time that a narrow clock's value is to be completed from.
+    pub time_cycles: u64,
+    /// Which bits a narrow clock has.
+    pub time_mask: u64,
+}
+
+impl PageState {
+    /// The count, from the hardware counter's value `pmc`, read while the page said `index`.
+    /// The counter is `pmc_width` bits wide, and signed.
+    pub fn count(&self, pmc: u64) -> u64 {
+        let spare = 64u32.saturating_sub(u32::from(self.pmc_width));
+        // A width of 0 would shift everything out, which is what such a counter holds.
+        let value = match pmc.checked_shl(spare) {
+            Some(shifted) => (shifted as i64) >> spare,
+            None => 0,
+        };
+        self.offset.wrapping_add(value) as u64
+    }
+
+    /// Nanoseconds from when the page was written to when the clock showed `ticks`, to be added
+    /// to `time_enabled`, and to `time_running` if `index` is not 0. `None` without
+    /// [`Capabilities::USER_TIME`].
+    pub fn delta(&self, ticks: u64) -> Option<u64> {
+        self.capabilities
+            .contains(Capabilities::USER_TIME)
+            .then(|| self.time_offset.wrapping_add(self.nanoseconds(ticks)))
+    }
+
+    /// The time, as samples carry it, when the clock showed `ticks`. `None` without
+    /// [`Capabilities::USER_TIME_ZERO`].
+    pub fn timestamp(&self, ticks: u64) -> Option<u64> {
+        self.capabilities
+            .contains(Capabilities::USER_TIME_ZERO)
+            .then(|| self.time_zero.wrapping_add(self.nanoseconds(ticks)))
+    }
+
+    /// What the clock showed at the time `timestamp`, as samples carry it. `None` without
+    /// [`Capabilities::USER_TIME_ZERO`].
+    pub fn ticks(&self, timestamp: u64) -> Option<u64> {
+        let mult = u64::from(self.time_mult);
+        if !self.capabilities.contains(Capabilities::USER_TIME_ZERO) || mult == 0 {
+            return None;
+        }
+        let time = timestamp.wrapping_sub(self.time_zero);
+        let shift = u32::from(self.time_shift);
+        let (quotient, remainder) = (time / mult, time % mult);
+        Some(shl(quotient, shift).wrapping_add(shl(remainder, shift) / mult))
+    }
+
+    fn nanoseconds(&self, ticks: u64) -> u64 {
+        let ticks = if self.capabilities.contains(Capabilities::USER_TIME_SHORT) {
+            let since = ticks.wrapping_sub(self.time_cycles) & self.time_mask;
+            self.time_cycles.wrapping_add(since)
+        } else {
+            ticks
+        };
+        let (mult, shift) = (u64::from(self.time_mult), u32::from(self.time_shift));
+        // In two parts, since ticks × mult may exceed 64 bits.
+        let quotient = ticks.checked_shr(shift).unwrap_or(0);
+        let remainder = ticks & shl(1, shift).wrapping_sub(1);
+        quotient
+            .wrapping_mul(mult)
+            .wrapping_add(remainder.wrapping_mul(mult).checked_shr(shift).unwrap_or(0))
+    }
+}
+
+fn shl(value: u64, shift: u32) -> u64 {
+    value.checked_shl(shift).unwrap_or(0)
+}
+
+/// The page in front of a mapped ring.
+///
+/// The kernel rewrites the page whenever the event goes on or off a counter, so its fields are
+/// read one by one as atomics, between two looks at a sequence number.
+#[derive(Clone, Copy, Debug)]
+pub struct Page<'a> {
+    mapping: &'a Mapping,
+}
+
+/// A field of the page as an atomic.
+macro_rules! field {
+    ($page:expr, $atomic:ident, $($field:tt)+) => {{
+        let page: *mut perf_event_mmap_page = $page;
+        // SAFETY: the mapping holds a whole page structure, aligned, for as long as `self`
+        // borrows it. All accesses from this process are atomic; the kernel's are not Rust's.
+        unsafe { $atomic::from_ptr((&raw mut (*page).$($field)+).cast()) }
+    }};
+}
+
+impl<'a> Page<'a> {
+    pub(crate) fn new(mapping: &'a Mapping) -> Self {
+        Self { mapping }
+    }
+
+    /// Version of the page's layout. 0 so far.
+    pub fn version(self) -> u32 {
+        field!(self.mapping.page(), AtomicU32, version).load(Ordering::Relaxed)
+    }
+
+    /// The lowest version with which the layout is compatible.
+    pub fn compat_version(self) -> u32 {
+        field!(self.mapping.page(), AtomicU32, compat_version).load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the page that this kernel fills in, up to its reserved part.
+    pub fn size(self) -> u32 {
+        field!(self.mapping.page(), AtomicU32, size).load(Ordering::Relaxed)
+    }
+
+    /// The state of the event, all of it from one moment.
+    pub fn state(self) -> PageState {
+        self.state_with(|_| ()).0
+    }
+
+    /// The state of the event, with what `read` returned while it held.
+    ///
+    /// This is for reading a counter or clock with an instruction: `read` is called with the
+    /// state as it seems, and again if the kernel changed the page meanwhile, as the event may
+    /// have moved to another counter. The last call's result is returned. The event must be the
+    /// calling thread's own.
+    pub fn state_with<T>(self, mut read: impl FnMut(&PageState) -> T) -> (PageState, T) {
+        let page = self.mapping.page();
+        let lock = field!(page, AtomicU32, lock);
+        loop {
+            // Acquire: the fields are read after the number. Pairs with the kernel's barrier
+            // between making the number odd and changing the fields.
+            let before = lock.load(Ordering::Acquire);
+            if before % 2 == 1 {
+                // The kernel is at it, on another CPU.
+                std::hint::spin_loop();
+                continue;
+            }
+            let state = PageState {
+                index: field!(page, AtomicU32, index).load(Ordering::Relaxed),
+                offset: field!(page, AtomicU64, offset).load(Ordering::Relaxed) as i64,
+                time_enabled: field!(page, AtomicU64, time_enabled).load(Ordering::Relaxed),
+                time_running: field!(page, AtomicU64, time_running).load(Ordering::Relaxed),
+                capabilities: Capabilities::from_bits_retain(
+                    field!(page, AtomicU64, __bindgen_anon_1.capabilities).load(Ordering::Relaxed),
+                ),
+                pmc_width: field!(page, AtomicU16, pmc_width).load(Ordering::Relaxed),
+                time_shift: field!(page, AtomicU16, time_shift).load(Ordering::Relaxed),
+                time_mult: field!(page, AtomicU32, time_mult).load(Ordering::Relaxed),
+                time_offset: field!(page, AtomicU64, time_offset).load(Ordering::Relaxed),
+                time_zero: field!(page, AtomicU64, time_zero).load(Ordering::Relaxed),
+                time_cycles: field!(page, AtomicU64, time_cycles).load(Ordering::Relaxed),
+                time_mask: field!(page, AtomicU64, time_mask).load(Ordering::Relaxed),
+            };
+            let result = read(&state);
+            // The fence keeps the loads above before the second look at the number.
+            fence(Ordering::Acquire);
+            if lock.load(Ordering::Relaxed) == before {
+                return (state, result);
+            }
+        }
+    }
+
+    /// Where the kernel writes next in the data area; counts on and on.
+    pub fn data_head(self) -> u64 {
+        // Acquire: what the kernel wrote before it published the head is seen by whoever reads
+        // the data after this. Pairs with its write barrier (B in perf_output_put_handle).
+        field!(self.mapping.page(), AtomicU64, data_head).load(Ordering::Acquire)
+    }
+
+    /// Where the reader is in the data area; counts on and on.
+    pub fn data_tail(self) -> u64 {
+        // Only this process writes it, through the one reader of the ring.
+        field!(self.mapping.page(), AtomicU64, data_tail).load(Ordering::Relaxed)
+    }
+
+    /// Gives the bytes before `tail` back to the kernel.
+    pub(crate) fn set_data_tail(self, tail: u64) {
+        // Release: all reads of the data are done before the kernel may see the new tail and
+        // write over them. Pairs with the kernel's control dependency on its load of the tail
+        // (A in perf_output_put_handle). The kernel's comment asks for a full barrier; release
+        // is what orders earlier loads before this store, and what libperf uses.
+        field!(self.mapping.page(), AtomicU64, data_tail).store(tail, Ordering::Release);
+    }
+
+    /// Where the data area starts in the mapping, in bytes. Not 4096 where pages are larger.
+    pub fn data_offset(self) -> u64 {
+        field!(self.mapping.page(), AtomicU64, data_offset).load(Ordering::Relaxed)
+    }
+
+    /// Size of the data area in bytes.
+    pub fn data_size(self) -> u64 {
+        field!(self.mapping.page(), AtomicU64, data_size).load(Ordering::Relaxed)
+    }
+
+    /// Where the kernel writes next in the AUX area; counts on and on.
+    pub fn aux_head(self) -> u64 {
+        // Acquire, as for the data area.
+        field!(self.mapping.page(), AtomicU64, aux_head).load(Ordering::Acquire)
+    }
+
+    /// Where the reader is in the AUX area; counts on and on.
+    pub fn aux_tail(self) -> u64 {
+        field!(self.mapping.page(), AtomicU64, aux_tail).load(Ordering::Relaxed)
+    }
+
+    /// Where the AUX area starts, as the program that mapped it said.
+    pub fn aux_offset(self) -> u64 {
+        field!(self.mapping.page(), AtomicU64, aux_offset).load(Ordering::Relaxed)
+    }
+
+    /// Size of the AUX area in bytes, as the program that mapped it said; 0 if there is none.
+    pub fn aux_size(self) -> u64 {
+        field!(self.mapping.page(), AtomicU64, aux_size).load(Ordering::Relaxed)
+    }
+}
