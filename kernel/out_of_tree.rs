@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The abstractions as part of a module, for a kernel that does not have them.
+//!
+//! In tree they are modules of the `kernel` crate. Here they are modules of the driver's crate, and
+//! the driver's root imports them, so `crate::perf` and the like mean the same in both homes.
+
+#![allow(dead_code, unreachable_pub, unused_imports)]
+
+pub mod cpuhp;
+pub mod percpu;
+pub mod percpu_irq;
+pub mod perf;
+pub mod smp;
+
+#[path = "glue/lookup.rs"]
+mod lookup;
+
+pub use lookup::init;
+
+/// The kernel's bindings, those of perf, and the functions that had to be looked up.
+pub mod bindings {
+    #[allow(
+        clippy::all,
+        clippy::undocumented_unsafe_blocks,
+        missing_docs,
+        non_camel_case_types,
+        non_upper_case_globals,
+        non_snake_case,
+        improper_ctypes,
+        unreachable_pub,
+        unsafe_op_in_unsafe_fn
+    )]
+    mod generated {
+        include!(env!("RUST_PMU_BINDINGS"));
+    }
+
+    pub use generated::*;
+    // Names of the generated bindings come before those of the kernel's, where these are opaque.
+    pub use super::lookup::{
+        perf_event_overflow,
+        perf_sample_event_took, //
+    };
+}

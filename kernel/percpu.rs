@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Per-CPU data.
+//!
+//! [`PerCpu`] holds one value for each possible CPU. Code that cannot leave its CPU reaches the
+//! value of that CPU with a token, [`OnCpu`], that only such code is given; what runs elsewhere
+//! names the CPU.
+//!
+//! The value is always shared: an NMI can interrupt code that uses it, and another CPU may look at
+//! it. So a `PerCpu` only gives out `&T`, and a value that changes is made of [`LocalCell`]s or of
+//! locks and atomics from [`kernel::sync`].
+//!
+//! C header: [`include/linux/percpu.h`](srctree/include/linux/percpu.h)
+//!
+//! # Examples
+//!
+//! ```
+//! use kernel::{
+//!     percpu::{
+//!         LocalCell,
+//!         PerCpu, //
+//!     },
+//!     smp, //
+//! };
+//!
+//! // How often each CPU was visited.
+//! let visits = PerCpu::new(|_cpu| LocalCell::new(0u64))?;
+//!
+//! smp::call_each(|on| {
+//!     let mine = visits.get(on);
+//!     mine.store(mine.load() + 1);
+//! });
+//!
+//! for cpu in smp::cpus(smp::online()) {
+//!     assert_eq!(visits.on(cpu).load(), 1);
+//! }
+//! # Ok::<(), Error>(())
+//! ```
+
+use crate::{
+    bindings,
+    smp, //
+};
+use core::{
+    marker::PhantomData,
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicBool,
+        AtomicPtr,
+        AtomicU32,
+        AtomicU64,
+        Ordering, //
+    },
+};
+use kernel::{
+    cpu::CpuId,
+    prelude::*, //
+};
+
+/// Proof that the running code stays on one CPU, because interrupts are off there.
+///
+/// It is handed to code that the kernel calls in such a context: callbacks of perf and of CPU
+/// hotplug, interrupt handlers, [functions called on a CPU](smp). It cannot be sent to another
+/// context, and borrows from the call that it was made for.
+///
+/// # Invariants
+///
+/// While the value exists, the code that owns it runs on `cpu` with interrupts disabled.
+pub struct OnCpu<'a> {
+    cpu: CpuId,
+    // Neither `Send` nor `Sync`: another thread may be on another CPU.
+    _here: PhantomData<(&'a (), *mut ())>,
+}
+
+impl OnCpu<'_> {
+    /// Makes the token for a CPU that is already known.
+    ///
+    /// # Safety
+    ///
+    /// For as long as the value exists the caller must be running on `cpu` with interrupts
+    /// disabled.
+    #[inline]
+    pub unsafe fn new(cpu: CpuId) -> Self {
+        debug_assert!(cpu == CpuId::current());
+
+        // INVARIANT: The caller promises it.
+        Self {
+            cpu,
+            _here: PhantomData,
+        }
+    }
+
+    /// Makes the token for the CPU that runs the caller.
+    ///
+    /// # Safety
+    ///
+    /// For as long as the value exists interrupts must be disabled.
+    #[inline]
+    pub unsafe fn current() -> Self {
+        // SAFETY: The caller keeps interrupts off, so the CPU that it is on now is the one it
+        // stays on.
+        unsafe { Self::new(CpuId::current()) }
+    }
+
+    /// The CPU.
+    #[inline]
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
+}
+
+/// The address of `cpu`'s copy of the per-CPU object that `base` stands for.
+#[inline]
+pub(crate) fn address_on<T>(base: *const T, cpu: CpuId) -> *const T {
+    #[cfg(CONFIG_SMP)]
+    {
+        let cpu = cpu.as_u32() as usize;
+
+        // SAFETY: The kernel fills `__per_cpu_offset` at boot and never changes it again; it has
+        // an entry for each possible CPU ID, and a `CpuId` is one.
+        let offset = unsafe {
+            *(&raw const bindings::__per_cpu_offset)
+                .cast::<usize>()
+                .add(cpu)
+        };
+
+        // `base` and the result lie in different objects as far as Rust is concerned: the per-CPU
+        // areas are memory that C made, whose provenance is exposed.
+        core::ptr::with_exposed_provenance(base.expose_provenance().wrapping_add(offset))
+    }
+    #[cfg(not(CONFIG_SMP))]
+    {
+        let _ = cpu;
+        base
+    }
+}
+
+/// One `T` for each possible CPU.
+///
+/// # Invariants
+///
+/// - `base` was returned by `pcpu_alloc_noprof()` for the layout of `T` and is not freed yet.
+/// - The copy of each possible CPU holds a valid, initialised and pinned `T`.
+pub struct PerCpu<T: Send + Sync + 'static> {
+    base: NonNull<T>,
+}
+
+// SAFETY: Moving a `PerCpu` moves the ownership of its `T`s, and `T` is `Send`. The memory belongs
+// to no thread.
+unsafe impl<T: Send + Sync + 'static> Send for PerCpu<T> {}
+
+// SAFETY: A shared `PerCpu` gives out `&T` only, and `T` is `Sync`.
+unsafe impl<T: Send + Sync + 'static> Sync for PerCpu<T> {}
+
+impl<T: Send + Sync + 'static> PerCpu<T> {
+    /// Allocates the values and initialises each with what `init` returns for its CPU.
+    ///
+    /// May sleep. Fails with [`ENOMEM`] when there is no memory and with the initialiser's error
+    /// when that fails; the values made until then are dropped.
+    pub fn new<I, E>(mut init: impl FnMut(CpuId) -> I) -> Result<Self>
+    where
+        I: PinInit<T, E>,
+        Error: From<E>,
+    {
+        const { assert!(size_of::<T>() != 0, "a per-CPU value needs a size") };
+
+        // SAFETY: The size is not zero; any alignment of a Rust type is a power of two.
+        let base = unsafe {
+            bindings::pcpu_alloc_noprof(
+                size_of::<T>(),
+                align_of::<T>(),
+                false,
+                bindings::GFP_KERNEL,
+            )
+        };
+        let base = NonNull::new(base.cast::<T>()).ok_or(ENOMEM)?;
+        let mut filling = Filling { base, filled: 0 };
+
+        for cpu in smp::cpus(smp::possible()) {
+            let slot = address_on(base.as_ptr(), cpu).cast_mut();
+
+            // SAFETY: `slot` is memory for a `T` that nobody else uses yet. When the initialiser
+            // fails, it is not touched again. It never moves, and the value is dropped in place
+            // before the memory is freed.
+            unsafe { init(cpu).__init(slot) }?;
+            filling.filled = cpu.as_u32() + 1;
+        }
+
+        core::mem::forget(filling);
+
+        // INVARIANT: The loop initialised the value of each possible CPU.
+        Ok(Self { base })
+    }
+
+    /// The value of this CPU.
+    #[inline]
+    pub fn get<'a>(&'a self, on: &'a OnCpu<'_>) -> &'a T {
+        // SAFETY: A CPU that runs code is a possible one.
+        unsafe { self.at(on.cpu()) }
+    }
+
+    /// The value of `cpu`. What is read there may change at any time.
+    ///
+    /// A number that no CPU has, although it is below the number of CPUs, stands for the first CPU.
+    pub fn on(&self, cpu: CpuId) -> &T {
+        let possible = smp::possible();
+        let cpu = if possible.test(cpu) {
+            cpu
+        } else {
+            smp::cpus(possible).next().unwrap_or(cpu)
+        };
+
+        // SAFETY: `cpu` is in the set of possible CPUs, which has at least one member.
+        unsafe { self.at(cpu) }
+    }
+
+    /// # Safety
+    ///
+    /// `cpu` must be a possible CPU.
+    #[inline]
+    unsafe fn at(&self, cpu: CpuId) -> &T {
+        // SAFETY: By the type invariant the copy of a possible CPU is a valid `T`; it lives as long
+        // as `self`, and only shared references to it are made.
+        unsafe { &*address_on(self.base.as_ptr(), cpu) }
+    }
+
+    /// The `void __percpu *` that stands for the values, for C functions that take one.
+    pub(crate) fn as_raw(&self) -> *mut kernel::ffi::c_void {
+        self.base.as_ptr().cast()
+    }
+}
+
+impl<T: Send + Sync + 'static> Drop for PerCpu<T> {
+    fn drop(&mut self) {
+        drop(Filling {
+            base: self.base,
+            filled: kernel::cpu::nr_cpu_ids(),
+        });
+    }
+}
+
+/// Values of which those of the possible CPUs below `filled` are initialised. Dropping it drops
+/// these and frees the memory.
+struct Filling<T> {
+    base: NonNull<T>,
+    filled: u32,
+}
+
+impl<T> Drop for Filling<T> {
+    fn drop(&mut self) {
+        let filled = smp::cpus(smp::possible()).take_while(|cpu| cpu.as_u32() < self.filled);
+
+        for cpu in filled {
+            // SAFETY: The value is initialised, this is its only owner, and nothing uses it after.
+            unsafe { core::ptr::drop_in_place(address_on(self.base.as_ptr(), cpu).cast_mut()) };
+        }
+
+        // SAFETY: `base` came from `pcpu_alloc_noprof()`, and this owner of it goes away.
+        unsafe { bindings::free_percpu(self.base.as_ptr().cast()) };
+    }
+}
+
+/// A word that code shares with what interrupts it on the same CPU.
+///
+/// Loads and stores are single, untorn and unordered instructions, so an NMI sees either the old
+/// value or the new one. Another CPU that looks at the word gets a value that was there at some
+/// time. It is not a means to order anything between CPUs; for that use [`kernel::sync::atomic`],
+/// whose operations are calls into C where C's inline functions cannot be inlined.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::percpu::LocalCell;
+///
+/// let mask = LocalCell::new(0b1u64);
+///
+/// mask.store(mask.load() | 0b100);
+/// assert_eq!(mask.load(), 0b101);
+/// ```
+#[repr(transparent)]
+pub struct LocalCell<T: Word>(T::Atomic);
+
+impl<T: Word> LocalCell<T> {
+    /// Makes a cell that holds `value`.
+    #[inline]
+    pub fn new(value: T) -> Self {
+        Self(value.into_atomic())
+    }
+
+    /// The value.
+    #[inline(always)]
+    pub fn load(&self) -> T {
+        T::load(&self.0)
+    }
+
+    /// Replaces the value.
+    #[inline(always)]
+    pub fn store(&self, value: T) {
+        T::store(&self.0, value)
+    }
+}
+
+/// What fits into a [`LocalCell`].
+pub trait Word: Copy {
+    /// The atomic of the same size.
+    #[doc(hidden)]
+    type Atomic: Send + Sync;
+
+    #[doc(hidden)]
+    fn into_atomic(self) -> Self::Atomic;
+
+    #[doc(hidden)]
+    fn load(from: &Self::Atomic) -> Self;
+
+    #[doc(hidden)]
+    fn store(to: &Self::Atomic, value: Self);
+}
+
+macro_rules! impl_word {
+    ($([$($generics:tt)*] $word:ty => $atomic:ty;)*) => {$(
+        impl<$($generics)*> Word for $word {
+            type Atomic = $atomic;
+
+            #[inline(always)]
+            fn into_atomic(self) -> $atomic {
+                <$atomic>::new(self)
+            }
+
+            #[inline(always)]
+            fn load(from: &$atomic) -> Self {
+                from.load(Ordering::Relaxed)
+            }
+
+            #[inline(always)]
+            fn store(to: &$atomic, value: Self) {
+                to.store(value, Ordering::Relaxed)
+            }
+        }
+    )*};
+}
+
+impl_word! {
+    [] bool => AtomicBool;
+    [] u32 => AtomicU32;
+    [] u64 => AtomicU64;
+    [T] *mut T => AtomicPtr<T>;
+}

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Sets of CPUs, and calling a function on a CPU.
+//!
+//! C headers: [`include/linux/smp.h`](srctree/include/linux/smp.h),
+//! [`include/linux/cpumask.h`](srctree/include/linux/cpumask.h)
+//!
+//! # Examples
+//!
+//! ```
+//! use kernel::{
+//!     cpu::CpuId,
+//!     smp, //
+//! };
+//!
+//! let first = smp::cpus(smp::online()).next().ok_or(ENODEV)?;
+//!
+//! // What only that CPU can tell, such as a register of its own.
+//! let answered = smp::call(first, |on| on.cpu())?;
+//! assert_eq!(answered, first);
+//!
+//! // Any CPU of a set, this one if it is in it.
+//! smp::call_any(smp::online(), |on| assert!(smp::online().test(on.cpu())))?;
+//! # Ok::<(), Error>(())
+//! ```
+
+use crate::{
+    bindings,
+    percpu::OnCpu, //
+};
+use kernel::{
+    cpu::{
+        nr_cpu_ids,
+        CpuId, //
+    },
+    cpumask::Cpumask,
+    error::to_result,
+    ffi::c_void,
+    fmt,
+    prelude::*, //
+};
+
+/// The CPUs that this system can ever have. The set never changes once drivers run.
+pub fn possible() -> &'static Cpumask {
+    // SAFETY: `__cpu_possible_mask` is a valid `struct cpumask` for as long as the kernel runs.
+    unsafe { Cpumask::from_raw(&raw const bindings::__cpu_possible_mask) }
+}
+
+/// The CPUs that are on line. Another CPU may leave or join at any time.
+pub fn online() -> &'static Cpumask {
+    // SAFETY: `__cpu_online_mask` is a valid `struct cpumask` for as long as the kernel runs; its
+    // bits are read one by one with atomic loads.
+    unsafe { Cpumask::from_raw(&raw const bindings::__cpu_online_mask) }
+}
+
+/// The CPUs of `mask` in ascending order.
+pub fn cpus(mask: &Cpumask) -> impl Iterator<Item = CpuId> + '_ {
+    (0..nr_cpu_ids())
+        .filter_map(CpuId::from_u32)
+        .filter(|cpu| mask.test(*cpu))
+}
+
+/// Shows a set of CPUs the way that sysfs does, as ranges: `0-3,6`. C's `%*pbl`.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::{
+///     cpu::CpuId,
+///     cpumask::CpumaskVar,
+///     prelude::fmt,
+///     smp::CpuList,
+///     str::CString, //
+/// };
+///
+/// let mut mask = CpumaskVar::new_zero(GFP_KERNEL)?;
+/// mask.set(CpuId::from_u32(0).ok_or(EINVAL)?);
+///
+/// let shown = CString::try_from_fmt(fmt!("{}", CpuList(&mask)))?;
+/// assert_eq!(shown.to_bytes(), b"0");
+/// # Ok::<(), Error>(())
+/// ```
+pub struct CpuList<'a>(pub &'a Cpumask);
+
+impl fmt::Display for CpuList<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut cpus = cpus(self.0).map(|cpu| cpu.as_u32()).peekable();
+        let mut separator = "";
+
+        while let Some(first) = cpus.next() {
+            let mut last = first;
+            while let Some(next) = cpus.next_if(|next| *next == last + 1) {
+                last = next;
+            }
+
+            f.write_fmt(fmt!("{separator}{first}"))?;
+            if last != first {
+                f.write_fmt(fmt!("-{last}"))?;
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+/// A function on its way to another CPU, and what it returned.
+struct Call<F, R> {
+    function: Option<F>,
+    result: Option<R>,
+}
+
+impl<F, R> Call<F, R>
+where
+    F: FnOnce(&OnCpu<'_>) -> R + Send,
+    R: Send,
+{
+    fn new(function: F) -> Self {
+        Self {
+            function: Some(function),
+            result: None,
+        }
+    }
+
+    /// # Safety
+    ///
+    /// To be called by `smp_call_function_*()` only, with `info` pointing to a `Self` that nobody
+    /// else uses during the call.
+    unsafe extern "C" fn run(info: *mut c_void) {
+        // SAFETY: `info` is what the caller of `smp_call_function_*()` below passed, a pointer to
+        // its `Call`; it waits until this function has returned.
+        let call = unsafe { &mut *info.cast::<Self>() };
+
+        // SAFETY: Such functions run with interrupts off until they return.
+        let on = unsafe { OnCpu::current() };
+
+        if let Some(function) = call.function.take() {
+            call.result = Some(function(&on));
+        }
+    }
+}
+
+/// Calls `function` on `cpu`, with interrupts off there, and returns what it returned.
+///
+/// Waits for it. Must be called with interrupts on; `function` must neither sleep nor take long.
+/// Fails with [`ENXIO`] when `cpu` is not on line.
+pub fn call<F, R>(cpu: CpuId, function: F) -> Result<R>
+where
+    F: FnOnce(&OnCpu<'_>) -> R + Send,
+    R: Send,
+{
+    let mut call = Call::new(function);
+
+    // SAFETY: `run` fits the type of `call`, which stays here until the call is over, since we
+    // wait for it. `F` and `R` are `Send`, so they may be used and made on the other CPU.
+    to_result(unsafe {
+        bindings::smp_call_function_single(
+            cpu.into(),
+            Some(Call::<F, R>::run),
+            (&raw mut call).cast(),
+            true,
+        )
+    })?;
+
+    call.result.ok_or(ENXIO)
+}
+
+/// Calls `function` on one CPU of `mask`, like [`call`]: on this one if it belongs to `mask`, else
+/// on one that is near.
+///
+/// Fails with [`ENXIO`] when no CPU of `mask` is on line.
+pub fn call_any<F, R>(mask: &Cpumask, function: F) -> Result<R>
+where
+    F: FnOnce(&OnCpu<'_>) -> R + Send,
+    R: Send,
+{
+    let mut call = Call::new(function);
+
+    // SAFETY: As in `call()`; `mask` is valid for the call.
+    to_result(unsafe {
+        bindings::smp_call_function_any(
+            mask.as_raw(),
+            Some(Call::<F, R>::run),
+            (&raw mut call).cast(),
+            1,
+        )
+    })?;
+
+    call.result.ok_or(ENXIO)
+}
+
+/// Calls `function` on each CPU that is on line, with interrupts off there, and waits for all.
+///
+/// Must be called with interrupts on; `function` must neither sleep nor take long.
+pub fn call_each<F>(function: F)
+where
+    F: Fn(&OnCpu<'_>) + Sync,
+{
+    /// # Safety
+    ///
+    /// To be called by `on_each_cpu_cond_mask()` only, with `info` pointing to an `F`.
+    unsafe extern "C" fn run<F: Fn(&OnCpu<'_>) + Sync>(info: *mut c_void) {
+        // SAFETY: `info` points to the `F` of `call_each()`, which waits for all calls. The CPUs
+        // share it, and it is `Sync`.
+        let function = unsafe { &*info.cast::<F>() };
+
+        // SAFETY: Such functions run with interrupts off until they return.
+        function(&unsafe { OnCpu::current() });
+    }
+
+    // SAFETY: `run` fits the type of `function`, which lives until all calls are over, since we
+    // wait for them; the mask is valid for as long as the kernel runs.
+    unsafe {
+        bindings::on_each_cpu_cond_mask(
+            None,
+            Some(run::<F>),
+            (&raw const function).cast_mut().cast(),
+            true,
+            online().as_raw(),
+        )
+    };
+}
