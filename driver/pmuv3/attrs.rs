@@ -10,7 +10,7 @@ use crate::evtyper::EventId;
 ///
 /// SW_INCR (0x00) is not among them, since user space cannot write PMSWINC_EL0, nor is CHAIN
 /// (0x1e), which makes sense in a pair only.
-pub const EVENTS: [(&CStr, EventId); 88] = [
+pub(crate) const EVENTS: [(&CStr, EventId); 88] = [
     (c"l1i_cache_refill", EventId(0x0001)),
     (c"l1i_tlb_refill", EventId(0x0002)),
     (c"l1d_cache_refill", EventId(0x0003)),

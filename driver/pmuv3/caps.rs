@@ -6,27 +6,27 @@ use crate::evtyper::EventId;
 
 /// PMMIR_EL1, Performance Monitors Machine Identification Register; 0 before FEAT_PMUv3p4.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pmmir(u64);
+pub(crate) struct Pmmir(u64);
 
 impl Pmmir {
     /// Returns the register with these bits.
-    pub const fn from_bits(bits: u64) -> Self {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
     /// SLOTS: the most that STALL_SLOT grows by in a cycle.
-    pub const fn slots(self) -> u64 {
+    pub(crate) const fn slots(self) -> u64 {
         self.0 & 0xff
     }
 
     /// BUS_SLOTS: the most that BUS_ACCESS grows by in a BUS_CYCLES cycle.
-    pub const fn bus_slots(self) -> u64 {
+    pub(crate) const fn bus_slots(self) -> u64 {
         (self.0 >> 8) & 0xff
     }
 
     /// BUS_WIDTH: bytes that a bus access moves, 0 when unknown. The register holds the logarithm
     /// plus one, 3 (4 bytes) to 12 (2048 bytes); other values are reserved.
-    pub const fn bus_width(self) -> u64 {
+    pub(crate) const fn bus_width(self) -> u64 {
         match (self.0 >> 16) & 0xf {
             log @ 3..=12 => 1 << (log - 1),
             _ => 0,
@@ -34,7 +34,7 @@ impl Pmmir {
     }
 
     /// The largest threshold: THWIDTH bits, at most 12; 0 without FEAT_PMUv3_TH.
-    pub const fn threshold_max(self) -> u16 {
+    pub(crate) const fn threshold_max(self) -> u16 {
         let width = (self.0 >> 20) & 0xf;
         // At most 15 bits, so it fits.
         ((1u64 << width) - 1) as u16
@@ -43,7 +43,7 @@ impl Pmmir {
 
 /// PMCEID0_EL0 and PMCEID1_EL0: which common events the PE implements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pmceid {
+pub(crate) struct Pmceid {
     /// Events 0x0000 to 0x003f.
     common: u64,
     /// Events 0x4000 to 0x403f.
@@ -58,7 +58,7 @@ impl Pmceid {
     const EXTENDED: u16 = 0x4000;
 
     /// Combines the two registers: each has half of either range.
-    pub const fn new(pmceid0: u64, pmceid1: u64) -> Self {
+    pub(crate) const fn new(pmceid0: u64, pmceid1: u64) -> Self {
         const LOW: u64 = 0xffff_ffff;
         Self {
             common: pmceid0 & LOW | (pmceid1 & LOW) << 32,
@@ -67,12 +67,12 @@ impl Pmceid {
     }
 
     /// Returns whether `event` is a common event below 0x40 that the PE implements.
-    pub const fn has_common(self, event: EventId) -> bool {
+    pub(crate) const fn has_common(self, event: EventId) -> bool {
         event.0 < Self::RANGE && (self.common >> event.0) & 1 == 1
     }
 
     /// Returns whether `event` is a common event of either range that the PE implements.
-    pub const fn has(self, event: EventId) -> bool {
+    pub(crate) const fn has(self, event: EventId) -> bool {
         let extended = event.0.wrapping_sub(Self::EXTENDED);
         self.has_common(event) || extended < Self::RANGE && (self.extended >> extended) & 1 == 1
     }

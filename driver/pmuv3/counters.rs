@@ -12,21 +12,21 @@
 ///
 /// The index is at most 32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Counter(u8);
+pub(crate) struct Counter(u8);
 
 impl Counter {
     /// The most event counters that the architecture allows; their indexes are 0 to 30.
-    pub const MAX_EVENT_COUNTERS: u8 = 31;
+    pub(crate) const MAX_EVENT_COUNTERS: u8 = 31;
 
     /// The cycle counter, PMCCNTR_EL0.
-    pub const CYCLE: Self = Self(31);
+    pub(crate) const CYCLE: Self = Self(31);
 
     /// The instruction counter, PMICNTR_EL0.
-    pub const INSTRUCTION: Self = Self(32);
+    pub(crate) const INSTRUCTION: Self = Self(32);
 
     /// Returns the counter with this index, if there can be one.
     #[inline]
-    pub const fn new(index: u8) -> Option<Self> {
+    pub(crate) const fn new(index: u8) -> Option<Self> {
         if index <= Self::INSTRUCTION.0 {
             // INVARIANT: Just checked.
             Some(Self(index))
@@ -37,19 +37,19 @@ impl Counter {
 
     /// Returns the index, which is the counter's bit in the set registers.
     #[inline]
-    pub const fn index(self) -> u8 {
+    pub(crate) const fn index(self) -> u8 {
         self.0
     }
 
     /// Returns whether this is one of the counters that can count any event.
     #[inline]
-    pub const fn counts_any_event(self) -> bool {
+    pub(crate) const fn counts_any_event(self) -> bool {
         self.0 < Self::MAX_EVENT_COUNTERS
     }
 
     /// Returns the even event counter whose overflows this odd one can count (event CHAIN).
     #[inline]
-    pub const fn chained_to(self) -> Option<Self> {
+    pub(crate) const fn chained_to(self) -> Option<Self> {
         if self.counts_any_event() && self.0 & 1 == 1 {
             // INVARIANT: Smaller than an index that is at most 32.
             Some(Self(self.0 - 1))
@@ -65,23 +65,23 @@ impl Counter {
 ///
 /// No bit above 32 is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CounterSet(u64);
+pub(crate) struct CounterSet(u64);
 
 impl CounterSet {
     /// No counter.
-    pub const EMPTY: Self = Self(0);
+    pub(crate) const EMPTY: Self = Self(0);
 
     /// Every counter that the architecture knows.
-    pub const ALL: Self = Self(0x1_ffff_ffff);
+    pub(crate) const ALL: Self = Self(0x1_ffff_ffff);
 
     /// Returns the set with the bits of a set register; bits without a counter are dropped.
     #[inline]
-    pub const fn from_bits(bits: u64) -> Self {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits & Self::ALL.0)
     }
 
     /// Returns the set of the first `count` event counters; `count` above 31 counts as 31.
-    pub const fn first_event_counters(count: u8) -> Self {
+    pub(crate) const fn first_event_counters(count: u8) -> Self {
         if count >= Counter::MAX_EVENT_COUNTERS {
             Self(0x7fff_ffff)
         } else {
@@ -91,59 +91,59 @@ impl CounterSet {
 
     /// Returns the set as the bits of a set register.
     #[inline]
-    pub const fn bits(self) -> u64 {
+    pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
     /// Returns the set with `counter` added.
     #[inline]
-    pub const fn with(self, counter: Counter) -> Self {
+    pub(crate) const fn with(self, counter: Counter) -> Self {
         Self(self.0 | Self::from_counter(counter).0)
     }
 
     /// Returns whether `counter` is in the set.
     #[inline]
-    pub const fn contains(self, counter: Counter) -> bool {
+    pub(crate) const fn contains(self, counter: Counter) -> bool {
         self.0 & Self::from_counter(counter).0 != 0
     }
 
     /// Returns whether every counter of `other` is in this set.
-    pub const fn covers(self, other: Self) -> bool {
+    pub(crate) const fn covers(self, other: Self) -> bool {
         other.0 & !self.0 == 0
     }
 
     /// Returns whether the set has no counter.
     #[inline]
-    pub const fn is_empty(self) -> bool {
+    pub(crate) const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
     /// Returns how many counters the set has.
-    pub const fn len(self) -> u32 {
+    pub(crate) const fn len(self) -> u32 {
         self.0.count_ones()
     }
 
     /// Returns the counters that are in both sets.
     #[inline]
-    pub const fn intersection(self, other: Self) -> Self {
+    pub(crate) const fn intersection(self, other: Self) -> Self {
         Self(self.0 & other.0)
     }
 
     /// Returns the counters that are in either set.
     #[inline]
-    pub const fn union(self, other: Self) -> Self {
+    pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
     /// Returns the counters of this set that are not in `other`.
     #[inline]
-    pub const fn without(self, other: Self) -> Self {
+    pub(crate) const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
 
     /// Returns the counter with the lowest index.
     #[inline]
-    pub const fn lowest(self) -> Option<Counter> {
+    pub(crate) const fn lowest(self) -> Option<Counter> {
         if self.0 == 0 {
             None
         } else {
@@ -167,7 +167,7 @@ impl From<Counter> for CounterSet {
 }
 
 /// Yields the counters from the lowest index to the highest.
-pub struct Counters(CounterSet);
+pub(crate) struct Counters(CounterSet);
 
 impl Iterator for Counters {
     type Item = Counter;

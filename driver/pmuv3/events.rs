@@ -15,49 +15,49 @@ use crate::layout::Reader;
 use crate::refusal::Refusal;
 
 /// Level 1 instruction cache refill.
-pub const L1I_CACHE_REFILL: EventId = EventId(0x01);
+pub(crate) const L1I_CACHE_REFILL: EventId = EventId(0x01);
 /// Level 1 instruction TLB refill.
-pub const L1I_TLB_REFILL: EventId = EventId(0x02);
+pub(crate) const L1I_TLB_REFILL: EventId = EventId(0x02);
 /// Level 1 data cache refill.
-pub const L1D_CACHE_REFILL: EventId = EventId(0x03);
+pub(crate) const L1D_CACHE_REFILL: EventId = EventId(0x03);
 /// Level 1 data cache access.
-pub const L1D_CACHE: EventId = EventId(0x04);
+pub(crate) const L1D_CACHE: EventId = EventId(0x04);
 /// Level 1 data TLB refill.
-pub const L1D_TLB_REFILL: EventId = EventId(0x05);
+pub(crate) const L1D_TLB_REFILL: EventId = EventId(0x05);
 /// Instruction architecturally executed.
-pub const INST_RETIRED: EventId = EventId(0x08);
+pub(crate) const INST_RETIRED: EventId = EventId(0x08);
 /// Software change of the PC, architecturally executed.
-pub const PC_WRITE_RETIRED: EventId = EventId(0x0c);
+pub(crate) const PC_WRITE_RETIRED: EventId = EventId(0x0c);
 /// Branch instruction mispredicted or not predicted.
-pub const BR_MIS_PRED: EventId = EventId(0x10);
+pub(crate) const BR_MIS_PRED: EventId = EventId(0x10);
 /// Processor cycle.
-pub const CPU_CYCLES: EventId = EventId(0x11);
+pub(crate) const CPU_CYCLES: EventId = EventId(0x11);
 /// Predictable branch instruction.
-pub const BR_PRED: EventId = EventId(0x12);
+pub(crate) const BR_PRED: EventId = EventId(0x12);
 /// Level 1 instruction cache access.
-pub const L1I_CACHE: EventId = EventId(0x14);
+pub(crate) const L1I_CACHE: EventId = EventId(0x14);
 /// Bus cycle.
-pub const BUS_CYCLES: EventId = EventId(0x1d);
+pub(crate) const BUS_CYCLES: EventId = EventId(0x1d);
 /// Overflow of the even counter below, for pairs.
-pub const CHAIN: EventId = EventId(0x1e);
+pub(crate) const CHAIN: EventId = EventId(0x1e);
 /// Branch instruction architecturally executed.
-pub const BR_RETIRED: EventId = EventId(0x21);
+pub(crate) const BR_RETIRED: EventId = EventId(0x21);
 /// No operation sent for execution because of the frontend.
-pub const STALL_FRONTEND: EventId = EventId(0x23);
+pub(crate) const STALL_FRONTEND: EventId = EventId(0x23);
 /// No operation sent for execution because of the backend.
-pub const STALL_BACKEND: EventId = EventId(0x24);
+pub(crate) const STALL_BACKEND: EventId = EventId(0x24);
 /// Level 1 data TLB access.
-pub const L1D_TLB: EventId = EventId(0x25);
+pub(crate) const L1D_TLB: EventId = EventId(0x25);
 /// Level 1 instruction TLB access.
-pub const L1I_TLB: EventId = EventId(0x26);
+pub(crate) const L1I_TLB: EventId = EventId(0x26);
 /// Last level cache access, read.
-pub const LL_CACHE_RD: EventId = EventId(0x36);
+pub(crate) const LL_CACHE_RD: EventId = EventId(0x36);
 /// Last level cache miss, read.
-pub const LL_CACHE_MISS_RD: EventId = EventId(0x37);
+pub(crate) const LL_CACHE_MISS_RD: EventId = EventId(0x37);
 
 /// The type and config of a `perf_event_attr`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selection {
+pub(crate) enum Selection {
     /// `PERF_TYPE_HARDWARE`.
     Hardware(u64),
     /// `PERF_TYPE_HW_CACHE`.
@@ -134,7 +134,7 @@ fn hw_cache(config: u64) -> Result<EventId, Refusal> {
 
 /// Whether an event follows a task or stays on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
+pub(crate) enum Target {
     /// The event follows a task.
     Task,
     /// The event counts whatever runs on a CPU.
@@ -143,26 +143,26 @@ pub enum Target {
 
 /// What user space asks for, as far as it decides about the event number.
 #[derive(Clone, Copy, Debug)]
-pub struct Wish {
+pub(crate) struct Wish {
     /// The type and config.
-    pub selection: Selection,
+    pub(crate) selection: Selection,
     /// The format field `long`.
-    pub length: Length,
+    pub(crate) length: Length,
     /// The format field `rdpmc`.
-    pub reader: Reader,
+    pub(crate) reader: Reader,
     /// What the event follows.
-    pub target: Target,
+    pub(crate) target: Target,
 }
 
 /// What the PMU has, as far as it decides about the event number.
 #[derive(Clone, Copy, Debug)]
-pub struct Offer {
+pub(crate) struct Offer {
     /// The common events that the PE implements.
-    pub pmceid: Pmceid,
+    pub(crate) pmceid: Pmceid,
     /// The event counters.
-    pub event_counters: EventCounters,
+    pub(crate) event_counters: EventCounters,
     /// The use of the cycle counter.
-    pub cycle_counter: CycleCounter,
+    pub(crate) cycle_counter: CycleCounter,
 }
 
 impl Offer {
@@ -178,7 +178,7 @@ impl Offer {
     /// - [`Refusal::NotSupported`]: a 64-bit event that user space reads, which no single counter
     ///   of this PMU can hold.
     /// - [`Refusal::NotFound`]: an event that the PE does not implement, or that is not of this PMU.
-    pub fn event(self, wish: Wish) -> Result<EventId, Refusal> {
+    pub(crate) fn event(self, wish: Wish) -> Result<EventId, Refusal> {
         let event = wish.selection.event(self.pmceid);
         if event == Ok(CHAIN) {
             return Err(Refusal::Invalid);

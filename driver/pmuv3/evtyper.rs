@@ -10,11 +10,11 @@ use crate::refusal::Refusal;
 
 /// The number of an event as PMEVTYPER<n>_EL0.evtCount holds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct EventId(pub u16);
+pub(crate) struct EventId(pub(crate) u16);
 
 /// A value for PMEVTYPER<n>_EL0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pmevtyper(u64);
+pub(crate) struct Pmevtyper(u64);
 
 impl Pmevtyper {
     /// P: do not count at EL1.
@@ -36,52 +36,52 @@ impl Pmevtyper {
     const USED: u64 = Self::P | Self::U | Self::NSH | Self::EVT_COUNT | Self::TH | Self::TC;
 
     /// Counts `event` at EL0 and EL1, without a threshold.
-    pub const fn new(event: EventId) -> Self {
+    pub(crate) const fn new(event: EventId) -> Self {
         Self(event.0 as u64)
     }
 
     /// The upper half of a pair: one for each overflow of the even counter below. Whether an
     /// exception level counts is up to that counter, so this one counts at all of them.
-    pub const CHAIN: Self = Self(0x1e | Self::NSH);
+    pub(crate) const CHAIN: Self = Self(0x1e | Self::NSH);
 
     /// Returns the register value with these bits; those that this driver never sets are dropped.
     #[inline]
-    pub const fn from_bits(bits: u64) -> Self {
+    pub(crate) const fn from_bits(bits: u64) -> Self {
         Self(bits & Self::USED)
     }
 
     /// Returns the register value.
     #[inline]
-    pub const fn bits(self) -> u64 {
+    pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
     /// Returns the event number.
     #[inline]
-    pub const fn event(self) -> EventId {
+    pub(crate) const fn event(self) -> EventId {
         // The mask leaves just the 16 bits.
         EventId((self.0 & Self::EVT_COUNT) as u16)
     }
 
     /// Returns whether the event's increment is compared with a threshold.
     #[inline]
-    pub const fn has_threshold(self) -> bool {
+    pub(crate) const fn has_threshold(self) -> bool {
         self.0 & Self::TH != 0
     }
 
     /// Returns just the exception-level filter, for PMCCFILTR_EL0 and PMICFILTR_EL0.
     #[inline]
-    pub const fn filter_bits(self) -> u64 {
+    pub(crate) const fn filter_bits(self) -> u64 {
         self.0 & (Self::P | Self::U | Self::NSH)
     }
 
     /// Returns the value with the exception levels filtered.
-    pub const fn with_filter(self, filter: Filter) -> Self {
+    pub(crate) const fn with_filter(self, filter: Filter) -> Self {
         Self(self.0 | filter.0)
     }
 
     /// Returns the value with a threshold.
-    pub const fn with_threshold(self, threshold: Threshold) -> Self {
+    pub(crate) const fn with_threshold(self, threshold: Threshold) -> Self {
         Self(
             self.0
                 | ((threshold.value as u64) << Self::TH_SHIFT) & Self::TH
@@ -92,7 +92,7 @@ impl Pmevtyper {
 
 /// The exception level that the kernel runs at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KernelLevel {
+pub(crate) enum KernelLevel {
     /// EL1: a guest, or a host without the virtualization host extensions (VHE).
     El1,
     /// EL2: the kernel is the hypervisor; EL1 is there for guests only.
@@ -101,24 +101,24 @@ pub enum KernelLevel {
 
 /// The exclude bits of a `perf_event_attr`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exclude {
+pub(crate) struct Exclude {
     /// Leave out user space.
-    pub user: bool,
+    pub(crate) user: bool,
     /// Leave out the kernel.
-    pub kernel: bool,
+    pub(crate) kernel: bool,
     /// Leave out the hypervisor.
-    pub hv: bool,
+    pub(crate) hv: bool,
     /// Leave out the time when the CPU idles.
-    pub idle: bool,
+    pub(crate) idle: bool,
     /// Leave out the host.
-    pub host: bool,
+    pub(crate) host: bool,
     /// Leave out guests.
-    pub guest: bool,
+    pub(crate) guest: bool,
 }
 
 /// The exception levels that do not count, as the bits P, U and NSH.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Filter(u64);
+pub(crate) struct Filter(u64);
 
 impl Filter {
     /// Returns the filter for what an event excludes.
@@ -129,7 +129,7 @@ impl Filter {
     /// # Errors
     ///
     /// [`Refusal::NotSupported`] for `exclude_idle`: the PMU does not know idle time.
-    pub fn new(exclude: Exclude, kernel: KernelLevel) -> Result<Self, Refusal> {
+    pub(crate) fn new(exclude: Exclude, kernel: KernelLevel) -> Result<Self, Refusal> {
         if exclude.idle {
             return Err(Refusal::NotSupported);
         }
@@ -150,7 +150,7 @@ impl Filter {
 
 /// A threshold of FEAT_PMUv3_TH: what the event's increment in a cycle is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Threshold {
+pub(crate) struct Threshold {
     /// PMEVTYPER<n>_EL0.TH, 1 to [`threshold_max`](crate::caps::Pmmir::threshold_max).
     value: u16,
     /// PMEVTYPER<n>_EL0.TC, 0 to 7.
@@ -165,7 +165,12 @@ impl Threshold {
     /// # Errors
     ///
     /// [`Refusal::Invalid`] when `value` is more than `max`, which is 0 without FEAT_PMUv3_TH.
-    pub fn new(value: u64, compare: u64, count: u64, max: u16) -> Result<Option<Self>, Refusal> {
+    pub(crate) fn new(
+        value: u64,
+        compare: u64,
+        count: u64,
+        max: u16,
+    ) -> Result<Option<Self>, Refusal> {
         if value > u64::from(max) {
             return Err(Refusal::Invalid);
         }

@@ -11,7 +11,7 @@ use crate::refusal::Refusal;
 
 /// The event counters of a PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EventCounters {
+pub(crate) enum EventCounters {
     /// 32 bits; a pair makes 64.
     Bits32,
     /// 64 bits (FEAT_PMUv3p5, with PMCR_EL0.LP set).
@@ -20,7 +20,7 @@ pub enum EventCounters {
 
 /// Whether CPU_CYCLES may be counted in the cycle counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CycleCounter {
+pub(crate) enum CycleCounter {
     /// PMCCNTR_EL0 counts what the event CPU_CYCLES counts.
     Use,
     /// PMCCNTR_EL0 may go on while the PE waits, so the event is counted in an event counter.
@@ -29,7 +29,7 @@ pub enum CycleCounter {
 
 /// How many bits of an event are counted before it overflows: the format field `long`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
+pub(crate) enum Length {
     /// 32 bits.
     Bits32,
     /// 64 bits.
@@ -38,7 +38,7 @@ pub enum Length {
 
 /// Who reads the counter: the format field `rdpmc`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reader {
+pub(crate) enum Reader {
     /// The kernel only.
     Kernel,
     /// User space too, by its index, when the administrator lets it.
@@ -47,18 +47,18 @@ pub enum Reader {
 
 /// What an event needs from a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub(crate) struct Need {
     /// What is counted.
-    pub typer: Pmevtyper,
+    pub(crate) typer: Pmevtyper,
     /// How far.
-    pub length: Length,
+    pub(crate) length: Length,
     /// For whom.
-    pub reader: Reader,
+    pub(crate) reader: Reader,
 }
 
 /// How an event's count lies in the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fit {
+pub(crate) enum Fit {
     /// In one counter that is as wide as the event.
     Exact,
     /// A 32-bit event in a 64-bit counter. The upper half is filled with ones, so that the counter
@@ -73,7 +73,7 @@ impl Fit {
 
     /// Returns what a counter must hold for the event to stand at `count`.
     #[inline]
-    pub const fn to_hardware(self, count: u64) -> u64 {
+    pub(crate) const fn to_hardware(self, count: u64) -> u64 {
         match self {
             Self::Biased => count | Self::UPPER,
             Self::Exact | Self::Pair => count,
@@ -82,7 +82,7 @@ impl Fit {
 
     /// Returns where the event stands when a counter holds `value`.
     #[inline]
-    pub const fn to_count(self, value: u64) -> u64 {
+    pub(crate) const fn to_count(self, value: u64) -> u64 {
         match self {
             Self::Biased => value & !Self::UPPER,
             Self::Exact | Self::Pair => value,
@@ -92,17 +92,17 @@ impl Fit {
 
 /// Where an event is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// The counter that overflows; the odd one of a pair.
-    pub counter: Counter,
+    pub(crate) counter: Counter,
     /// How the count lies in it.
-    pub fit: Fit,
+    pub(crate) fit: Fit,
 }
 
 impl Place {
     /// Returns the counters that the event occupies.
     #[inline]
-    pub fn counters(self) -> CounterSet {
+    pub(crate) fn counters(self) -> CounterSet {
         let set = CounterSet::from(self.counter);
         match (self.fit, self.counter.chained_to()) {
             (Fit::Pair, Some(even)) => set.with(even),
@@ -113,13 +113,13 @@ impl Place {
 
 /// The counters of a PMU and how they may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Layout {
+pub(crate) struct Layout {
     /// The counters that there are.
-    pub counters: CounterSet,
+    pub(crate) counters: CounterSet,
     /// How wide the event counters are.
-    pub event_counters: EventCounters,
+    pub(crate) event_counters: EventCounters,
     /// The use of the cycle counter.
-    pub cycle_counter: CycleCounter,
+    pub(crate) cycle_counter: CycleCounter,
 }
 
 impl Layout {
@@ -131,7 +131,7 @@ impl Layout {
     /// # Errors
     ///
     /// [`Refusal::NoCounter`] when every counter that could take the event is in use.
-    pub fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
+    pub(crate) fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
         let free = self.counters.without(used);
         let counter = self
             .fixed_counter(free, need)
@@ -145,7 +145,7 @@ impl Layout {
 
     /// Returns how the count of an event lies in a counter that [`Layout::place`] chose for it.
     #[inline]
-    pub fn fit(&self, counter: Counter, need: Need) -> Fit {
+    pub(crate) fn fit(&self, counter: Counter, need: Need) -> Fit {
         let wide = match self.event_counters {
             EventCounters::Bits64 => true,
             EventCounters::Bits32 => !counter.counts_any_event(),

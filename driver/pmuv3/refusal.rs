@@ -7,7 +7,7 @@
 /// perf core tries the next PMU only after [`Refusal::NotFound`] (`-ENOENT`), so the difference
 /// between the variants is part of the user interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The event may be valid, but not on this PMU: `ENOENT`.
     NotFound,
     /// No PMU of this kind could take the event: `EINVAL`.

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the driver remembers about each CPU.
+//!
+//! A CPU that has just come up is *cold*: what its PMU holds is unknown. Perf core may schedule
+//! events there before the hotplug callback of this driver runs, so whichever comes first makes the
+//! CPU *ready*. It stays ready when it is about to leave: events count on there, without interrupts,
+//! until perf core has taken them away.
+
+use crate::{
+    counters::CounterSet,
+    percpu::LocalCell, //
+};
+
+/// Whether the PMU of a CPU is in the state that the driver left it in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Warmth {
+    /// Unknown: the CPU has come up, or never did.
+    Cold,
+    /// The registers hold what the driver wrote.
+    Ready,
+}
+
+/// The driver's view of the PMU of one CPU.
+///
+/// It is changed on that CPU with interrupts off, or while the CPU is down.
+pub(crate) struct CpuState {
+    ready: LocalCell<bool>,
+    used: LocalCell<u64>,
+}
+
+impl CpuState {
+    /// Returns the state of a CPU that has not been looked at.
+    pub(crate) fn new() -> Self {
+        Self {
+            ready: LocalCell::new(false),
+            used: LocalCell::new(0),
+        }
+    }
+
+    /// Returns whether the PMU is in the state that the driver left it in.
+    #[inline]
+    pub(crate) fn warmth(&self) -> Warmth {
+        if self.ready.load() {
+            Warmth::Ready
+        } else {
+            Warmth::Cold
+        }
+    }
+
+    /// Notes whether the PMU is in the state that the driver left it in.
+    pub(crate) fn set_warmth(&self, warmth: Warmth) {
+        self.ready.store(warmth == Warmth::Ready);
+    }
+
+    /// Returns the counters that events occupy.
+    #[inline]
+    pub(crate) fn used(&self) -> CounterSet {
+        CounterSet::from_bits(self.used.load())
+    }
+
+    /// Notes that an event occupies `counters`.
+    #[inline]
+    pub(crate) fn occupy(&self, counters: CounterSet) {
+        self.used.store(self.used().union(counters).bits());
+    }
+
+    /// Notes that no event occupies `counters` any more.
+    #[inline]
+    pub(crate) fn vacate(&self, counters: CounterSet) {
+        self.used.store(self.used().without(counters).bits());
+    }
+}

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What happens when counters overflow.
+//!
+//! All counters of a CPU share one interrupt. It stays asserted until the overflow flags are
+//! cleared, and the flags tell whose turn it is, so only those counters are touched.
+
+use kernel::{
+    irq::IrqReturn,
+    sync::Arc, //
+};
+
+use crate::{
+    counters::CounterSet,
+    event::Stored,
+    percpu_irq::{
+        self,
+        IrqContext, //
+    },
+    perf::{
+        self,
+        Event,
+        Period,
+        Pmu,
+        SampleData,
+        Slot, //
+    },
+    pmu::Pmuv3, //
+};
+
+/// The handler of the overflow interrupt.
+pub(crate) struct OverflowHandler(pub(crate) Arc<Pmu<Pmuv3>>);
+
+impl percpu_irq::Handler for OverflowHandler {
+    fn handle(&self, irq: &IrqContext<'_>) -> IrqReturn {
+        perf::handle_interrupt(irq, || {
+            let overflowed = self.0.take_overflows();
+            if overflowed.is_empty() {
+                return IrqReturn::None;
+            }
+            self.sample(irq, overflowed);
+            IrqReturn::Handled
+        })
+    }
+}
+
+impl OverflowHandler {
+    /// Serves the events on the counters that overflowed. Meanwhile no counter of this CPU counts,
+    /// so that the members of a group stay comparable.
+    fn sample(&self, irq: &IrqContext<'_>, overflowed: CounterSet) {
+        self.0.halt(irq);
+        let active = self.0.active(irq);
+        for counter in overflowed.intersection(CounterSet::from_bits(active.set())) {
+            let event = Slot::new(counter.index())
+                .and_then(|slot| active.get(slot).map(|event| (slot, event)));
+            if let Some((slot, event)) = event {
+                self.serve(irq, slot, event);
+            }
+        }
+        self.0.run(irq);
+    }
+
+    fn serve(&self, irq: &IrqContext<'_>, slot: Slot, event: &Event<Pmuv3>) {
+        let need = Stored::load(event).need;
+        let Some(place) = self.0.place_of(slot, need) else {
+            return;
+        };
+        event.update(need.length.into(), || self.0.count(place));
+        let sample = SampleData::new(event.last_period());
+        let period = event.set_period(need.length.into(), |count| self.0.set_count(place, count));
+        if period == Period::Elapsed {
+            event.overflow(irq, sample);
+        }
+    }
+}

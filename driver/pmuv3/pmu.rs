@@ -1,0 +1,440 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The PMU as perf core sees it: events are opened, get counters, start, stop and are read.
+//!
+//! While perf core calls [`add`](perf::Driver::add), [`start`](perf::Driver::start) and the like,
+//! the PMU is disabled, and [`disable`](perf::Driver::disable) has made sure with an ISB that no
+//! counter moves. So nothing else needs a synchronization until
+//! [`enable`](perf::Driver::enable), whose ISB comes before the counters run again.
+
+use kernel::{
+    cpu::CpuId,
+    cpumask::Cpumask,
+    prelude::*,
+    sync::Arc, //
+};
+
+use crate::{
+    caps::{
+        Pmceid,
+        Pmmir, //
+    },
+    counters::{
+        Counter,
+        CounterSet, //
+    },
+    cpu::{
+        CpuState,
+        Warmth, //
+    },
+    event::{
+        enabled_by,
+        exclude,
+        wish,
+        EnabledBy,
+        Stored, //
+    },
+    events::Offer,
+    evtyper::{
+        EventId,
+        Filter,
+        KernelLevel,
+        Pmevtyper,
+        Threshold, //
+    },
+    layout::{
+        Fit,
+        Layout,
+        Need,
+        Place, //
+    },
+    percpu::{
+        OnCpu,
+        PerCpu, //
+    },
+    percpu_irq::PerCpuIrq,
+    perf::{
+        self,
+        sysfs::{
+            Attribute,
+            EventAttr,
+            FormatAttr, //
+        },
+        Active,
+        Capabilities,
+        Event,
+        Member,
+        NewEvent,
+        Slot,
+        TaskContext, //
+    },
+    regs::{
+        self,
+        Pmcr,
+        Registers, //
+    },
+    smp,
+    sysfs, //
+};
+
+/// What the registers of a CPU say about its PMU. All CPUs of one PMU say the same.
+#[derive(Clone, Copy)]
+pub(crate) struct Identity {
+    regs: Registers,
+    layout: Layout,
+    pmceid: Pmceid,
+    pmmir: Pmmir,
+    kernel: KernelLevel,
+}
+
+impl Identity {
+    /// Asks the CPU that executes this. Returns `None` when it has no PMUv3.
+    pub(crate) fn of_this_cpu() -> Option<Self> {
+        let regs = Registers::probe()?;
+        Some(Self {
+            regs,
+            layout: Layout {
+                counters: regs.counters(),
+                event_counters: regs.event_counters(),
+                cycle_counter: regs.cycle_counter(),
+            },
+            pmceid: regs.pmceid(),
+            pmmir: regs.pmmir(),
+            kernel: regs::kernel_level(),
+        })
+    }
+
+    /// Returns the counters of the PMU.
+    pub(crate) fn counters(&self) -> CounterSet {
+        self.layout.counters
+    }
+}
+
+/// A PMUv3, one in each of the CPUs that it stands for.
+pub(crate) struct Pmuv3 {
+    identity: Identity,
+    /// `None`: the PMU counts, but cannot sample.
+    irq: Option<Arc<PerCpuIrq>>,
+    states: PerCpu<CpuState>,
+}
+
+impl Pmuv3 {
+    /// Makes the driver's data for a PMU whose overflows raise `irq`.
+    pub(crate) fn new(identity: Identity, irq: Option<Arc<PerCpuIrq>>) -> Result<Self> {
+        Ok(Self {
+            identity,
+            irq,
+            states: PerCpu::new(|_cpu| CpuState::new())?,
+        })
+    }
+
+    /// Returns the interrupt, if the PMU has one.
+    pub(crate) fn irq(&self) -> Option<&PerCpuIrq> {
+        self.irq.as_deref()
+    }
+
+    /// Returns the CPUs that have this PMU: those that its interrupt goes to, or all.
+    pub(crate) fn cpus(&self) -> &Cpumask {
+        self.irq().map_or(smp::possible(), PerCpuIrq::affinity)
+    }
+
+    /// Returns what PMMIR_EL1 says.
+    pub(crate) fn pmmir(&self) -> Pmmir {
+        self.identity.pmmir
+    }
+
+    /// Notes that what the PMU of `cpu`, which is down, holds will be lost.
+    pub(crate) fn forget(&self, cpu: CpuId) {
+        self.states.on(cpu).set_warmth(Warmth::Cold);
+    }
+
+    /// Makes the PMU of this CPU ready for events, unless it is.
+    ///
+    /// # Errors
+    ///
+    /// `ENOENT` when this CPU does not have this PMU.
+    #[inline]
+    pub(crate) fn prepare(&self, cpu: &OnCpu<'_>) -> Result {
+        match self.states.get(cpu).warmth() {
+            Warmth::Ready => Ok(()),
+            Warmth::Cold => self.warm_up(cpu),
+        }
+    }
+
+    fn warm_up(&self, cpu: &OnCpu<'_>) -> Result {
+        if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
+            return Err(ENOENT);
+        }
+        self.reset();
+        self.states.get(cpu).set_warmth(Warmth::Ready);
+        Ok(())
+    }
+
+    /// Leaves the PMU of this CPU as if nobody had used it, unless events are there still.
+    pub(crate) fn retire(&self, cpu: &OnCpu<'_>) {
+        let state = self.states.get(cpu);
+        if state.warmth() == Warmth::Ready && state.used().is_empty() {
+            self.reset();
+            state.set_warmth(Warmth::Cold);
+        }
+    }
+
+    /// Stops all counters, sets them to 0, and keeps overflows from interrupting and user space
+    /// from reading.
+    fn reset(&self) {
+        let regs = self.identity.regs;
+        let reset = regs.stopped().with_const_p::<1>().with_const_c::<1>();
+
+        regs.set_pmcr(reset);
+        regs.set_pmcntenclr(CounterSet::ALL);
+        regs.set_pmintenclr(CounterSet::ALL);
+        regs.deny_user_access();
+        // A counter must not overflow after its flag has been cleared.
+        regs::isb();
+        regs.set_pmovsclr(CounterSet::ALL);
+        regs::isb();
+    }
+
+    /// Lets the counters that are enabled on this CPU count.
+    #[inline]
+    pub(crate) fn run(&self, cpu: &OnCpu<'_>) {
+        // Without events the PMU stays as `halt` or `reset` left it.
+        if !self.states.get(cpu).used().is_empty() {
+            regs::isb();
+            self.set_pmcr(self.identity.regs.stopped().with_const_e::<1>());
+        }
+    }
+
+    /// Keeps all counters of this CPU from counting. When it returns, none moves any more.
+    #[inline]
+    pub(crate) fn halt(&self, cpu: &OnCpu<'_>) {
+        if !self.states.get(cpu).used().is_empty() {
+            self.set_pmcr(self.identity.regs.stopped());
+            regs::isb();
+        }
+    }
+
+    #[inline]
+    fn set_pmcr(&self, pmcr: Pmcr) {
+        self.identity.regs.set_pmcr(pmcr);
+    }
+
+    /// Returns the counters of this CPU that have overflowed, and makes them overflow anew.
+    #[inline]
+    pub(crate) fn take_overflows(&self) -> CounterSet {
+        let overflowed = self.identity.regs.pmovsclr();
+        self.identity.regs.set_pmovsclr(overflowed);
+        overflowed
+    }
+
+    /// Returns where the event stands.
+    #[inline]
+    pub(crate) fn count(&self, place: Place) -> u64 {
+        let regs = self.identity.regs;
+        let value = regs.count(place.counter);
+        let value = match (place.fit, place.counter.chained_to()) {
+            (Fit::Pair, Some(even)) => self.count_pair(value, place.counter, even),
+            _ => value,
+        };
+        place.fit.to_count(value)
+    }
+
+    /// The even counter may overflow into the odd one while they are read one after the other.
+    fn count_pair(&self, before: u64, odd: Counter, even: Counter) -> u64 {
+        let regs = self.identity.regs;
+        let low = regs.count(even);
+        let after = regs.count(odd);
+        if before == after {
+            after << 32 | low
+        } else {
+            // It has just overflowed, and will not again before it is read.
+            after << 32 | regs.count(even)
+        }
+    }
+
+    /// Makes the event stand at `count`.
+    #[inline]
+    pub(crate) fn set_count(&self, place: Place, count: u64) {
+        let regs = self.identity.regs;
+        let value = place.fit.to_hardware(count);
+        match (place.fit, place.counter.chained_to()) {
+            (Fit::Pair, Some(even)) => {
+                regs.set_count(place.counter, value >> 32);
+                regs.set_count(even, value & 0xffff_ffff);
+            }
+            _ => regs.set_count(place.counter, value),
+        }
+    }
+
+    /// Chooses what is counted.
+    #[inline]
+    fn select(&self, place: Place, typer: Pmevtyper) {
+        let regs = self.identity.regs;
+        match (place.fit, place.counter.chained_to()) {
+            (Fit::Pair, Some(even)) => {
+                regs.set_type(even, typer);
+                regs.set_type(place.counter, Pmevtyper::CHAIN);
+            }
+            _ => regs.set_type(place.counter, typer),
+        }
+    }
+
+    /// Returns where an event that has been added is counted.
+    #[inline]
+    pub(crate) fn place_of(&self, slot: Slot, need: Need) -> Option<Place> {
+        let counter = Counter::new(slot.number())?;
+        Some(Place {
+            counter,
+            fit: self.identity.layout.fit(counter, need),
+        })
+    }
+
+    /// Returns what an event that is being opened needs, or why it is refused.
+    fn accept(&self, event: &Event<Self>) -> Result<Stored> {
+        let wish = wish(event);
+        let offer = Offer {
+            pmceid: self.identity.pmceid,
+            event_counters: self.identity.layout.event_counters,
+            cycle_counter: self.identity.layout.cycle_counter,
+        };
+        let number = offer.event(wish)?;
+        let exclude = exclude(event);
+        Ok(Stored {
+            need: Need {
+                typer: self.typer(event, number, Filter::new(exclude, self.identity.kernel)?)?,
+                length: wish.length,
+                reader: wish.reader,
+            },
+            enabled_by: enabled_by(exclude, self.identity.kernel),
+        })
+    }
+
+    fn typer(&self, event: &Event<Self>, number: EventId, filter: Filter) -> Result<Pmevtyper> {
+        let attr = event.attr();
+        let threshold = Threshold::new(
+            attr.field(&sysfs::THRESHOLD),
+            attr.field(&sysfs::THRESHOLD_COMPARE),
+            attr.field(&sysfs::THRESHOLD_COUNT),
+            self.identity.pmmir.threshold_max(),
+        )?;
+        let typer = Pmevtyper::new(number).with_filter(filter);
+        Ok(match threshold {
+            Some(threshold) => typer.with_threshold(threshold),
+            None => typer,
+        })
+    }
+
+    /// Checks that all members of the event's group fit on the PMU at the same time.
+    ///
+    /// # Errors
+    ///
+    /// `EINVAL` when they do not, or when one of them is on another hardware PMU.
+    fn check_group(&self, event: &NewEvent<'_, Self>) -> Result {
+        let mut used = CounterSet::EMPTY;
+        for member in event.group() {
+            match member {
+                Member::Own(event) if event.can_run() => {
+                    let need = Stored::load(event).need;
+                    let place = self.identity.layout.place(used, need);
+                    used = used.union(place.map_err(|_| EINVAL)?.counters());
+                }
+                Member::Own(_) | Member::Software => {}
+                Member::Other => return Err(EINVAL),
+            }
+        }
+        Ok(())
+    }
+}
+
+#[vtable]
+impl perf::Driver for Pmuv3 {
+    const TASK_CONTEXT: TaskContext = TaskContext::Hardware;
+    const CAPABILITIES: Capabilities =
+        Capabilities::EXTENDED_REGS.and(Capabilities::EXTENDED_HW_TYPE);
+    const EVENTS: &'static [EventAttr] = sysfs::EVENTS;
+    const FORMAT: &'static [FormatAttr] = sysfs::FORMAT;
+    const CAPS: &'static [Attribute<Self>] = sysfs::CAPS;
+    const PLAIN: &'static [Attribute<Self>] = sysfs::PLAIN;
+
+    fn event_visible(&self, event: &EventAttr) -> bool {
+        let number = event.id().and_then(|id| u16::try_from(id).ok());
+        number.is_some_and(|number| self.identity.pmceid.has(EventId(number)))
+    }
+
+    fn event_init(&self, event: &mut NewEvent<'_, Self>) -> Result {
+        if event.cpu().is_some_and(|cpu| self.filter(cpu)) {
+            return Err(ENOENT);
+        }
+        if event.has_branch_stack() {
+            return Err(EOPNOTSUPP);
+        }
+        let stored = self.accept(event)?;
+        stored.store(event);
+        event.set_default_period(stored.need.length.into());
+        self.check_group(event)
+    }
+
+    fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot> {
+        self.prepare(cpu)?;
+        let state = self.states.get(cpu);
+        let need = Stored::load(event).need;
+        let place = self.identity.layout.place(state.used(), need)?;
+        let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
+        state.occupy(place.counters());
+        Ok(slot)
+    }
+
+    fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        if let Some(place) = self.place_of(slot, Stored::load(event).need) {
+            self.states.get(cpu).vacate(place.counters());
+        }
+    }
+
+    fn start(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let Stored { need, enabled_by } = Stored::load(event);
+        let Some(place) = self.place_of(slot, need) else {
+            return;
+        };
+        // A period that is over already has been seen by whoever stopped the event.
+        let _ = event.set_period(need.length.into(), |count| self.set_count(place, count));
+        self.select(place, need.typer);
+
+        let regs = self.identity.regs;
+        regs.set_pmintenset(place.counter.into());
+        if enabled_by == EnabledBy::Driver {
+            regs.set_pmcntenset(place.counters());
+        }
+    }
+
+    fn stop(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let need = Stored::load(event).need;
+        let Some(place) = self.place_of(slot, need) else {
+            return;
+        };
+        let regs = self.identity.regs;
+        regs.set_pmcntenclr(place.counters());
+        regs.set_pmintenclr(place.counter.into());
+        // What the counter has counted says as much as the flag of an overflow that nobody saw.
+        regs.set_pmovsclr(place.counters());
+        event.update(need.length.into(), || self.count(place));
+    }
+
+    fn read(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let need = Stored::load(event).need;
+        if let Some(place) = self.place_of(slot, need) {
+            event.update(need.length.into(), || self.count(place));
+        }
+    }
+
+    fn enable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
+        self.run(cpu);
+    }
+
+    fn disable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
+        self.halt(cpu);
+    }
+
+    fn filter(&self, cpu: CpuId) -> bool {
+        !self.cpus().test(cpu)
+    }
+}

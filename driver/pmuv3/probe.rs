@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Finding a PMU and handing it to perf core.
+//!
+//! Everything that is set up belongs to the device, so the kernel undoes it, last things first,
+//! when a later step fails and when the device is unbound: the PMU is unregistered, which revokes
+//! its events; then each CPU disables its interrupt and resets its PMU; then the interrupt is freed.
+
+use kernel::{
+    cpumask::Cpumask,
+    device::Core,
+    of,
+    platform,
+    prelude::*,
+    sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    }, //
+};
+
+use crate::{
+    counters::CounterSet,
+    cpuhp,
+    hotplug::Hotplug,
+    interrupt::OverflowHandler,
+    percpu_irq::{
+        self,
+        Interrupts,
+        PerCpuIrq, //
+    },
+    perf::{
+        self,
+        Capabilities,
+        Pmu, //
+    },
+    pmu::{
+        Identity,
+        Pmuv3, //
+    },
+    smp, //
+};
+
+/// The name of the PMU in sysfs, that of the C driver for the same device.
+const NAME: &CStr = c"armv8_pmuv3";
+
+/// How many devices have been offered to this driver.
+static OFFERED: Atomic<u32> = Atomic::new(0);
+
+/// Returns whether a device has been offered to this driver, whatever came of it.
+pub(crate) fn was_offered_a_device() -> bool {
+    OFFERED.load(Relaxed) != 0
+}
+
+/// The driver of the platform device.
+pub(crate) struct PlatformDriver;
+
+kernel::of_device_table!(
+    OF_TABLE,
+    <PlatformDriver as platform::Driver>::IdInfo,
+    [(of::DeviceId::new(c"arm,armv8-pmuv3"), ())]
+);
+
+impl platform::Driver for PlatformDriver {
+    type IdInfo = ();
+    type Data<'bound> = Self;
+    const OF_ID_TABLE: Option<of::IdTable<Self::IdInfo>> = Some(&OF_TABLE);
+
+    fn probe<'bound>(
+        pdev: &'bound platform::Device<Core<'_>>,
+        _info: Option<&'bound Self::IdInfo>,
+    ) -> impl PinInit<Self, Error> + 'bound {
+        OFFERED.fetch_add(1, Relaxed);
+        set_up(pdev).map(|()| Self)
+    }
+}
+
+fn set_up(pdev: &platform::Device<Core<'_>>) -> Result {
+    let irq = interrupt(pdev)?;
+    let cpus = irq.as_deref().map_or(smp::possible(), PerCpuIrq::affinity);
+    let identity = identify(pdev, cpus)?;
+    let counters = identity.counters();
+    let pmu = Pmu::new(Pmuv3::new(identity, irq.clone()))?;
+
+    if let Some(irq) = &irq {
+        request(pdev, irq, &pmu)?;
+    }
+    cpuhp::register(
+        pdev.as_ref(),
+        c"perf/arm/rust_pmuv3:online",
+        Hotplug(pmu.clone()),
+    )?;
+    register(pdev, &pmu, counters)
+}
+
+/// Looks the interrupt up. `None` when the PMU has none.
+fn interrupt(pdev: &platform::Device<Core<'_>>) -> Result<Option<Arc<PerCpuIrq>>> {
+    match percpu_irq::of_platform(pdev) {
+        Ok(Interrupts::PerCpu(irq)) => Ok(Some(irq)),
+        Ok(Interrupts::None) => {
+            dev_warn!(pdev, "no irqs for PMU, sampling events not supported\n");
+            Ok(None)
+        }
+        Ok(Interrupts::Shared(count)) => {
+            dev_err!(
+                pdev,
+                "{count} SPIs, but this driver serves a PMU only by a PPI: use the C driver\n"
+            );
+            Err(ENODEV)
+        }
+        Err(EPROBE_DEFER) => Err(EPROBE_DEFER),
+        Err(error) => {
+            dev_err!(
+                pdev,
+                "cannot look the interrupt up ({error:?}): check the node's `interrupts`\n"
+            );
+            Err(error)
+        }
+    }
+}
+
+/// Reads the ID registers of one of the CPUs.
+fn identify(pdev: &platform::Device<Core<'_>>, cpus: &Cpumask) -> Result<Identity> {
+    let identity = smp::call_any(cpus, |_cpu| Identity::of_this_cpu()).inspect_err(|error| {
+        dev_err!(pdev, "no CPU of this PMU is on line ({error:?})\n");
+    })?;
+    identity.ok_or_else(|| {
+        dev_err!(
+            pdev,
+            "the CPU has no PMUv3, or its hypervisor hides it: there is nothing to drive\n"
+        );
+        ENODEV
+    })
+}
+
+fn request(
+    pdev: &platform::Device<Core<'_>>,
+    irq: &Arc<PerCpuIrq>,
+    pmu: &Arc<Pmu<Pmuv3>>,
+) -> Result {
+    let handler = OverflowHandler(pmu.clone());
+    percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", handler).inspect_err(|error| {
+        dev_err!(
+            pdev,
+            "cannot have interrupt {} ({error:?}): if another driver has it, see /proc/interrupts\n",
+            irq.number()
+        );
+    })
+}
+
+fn register(
+    pdev: &platform::Device<Core<'_>>,
+    pmu: &Arc<Pmu<Pmuv3>>,
+    counters: CounterSet,
+) -> Result {
+    let capabilities = match pmu.irq() {
+        Some(_) => Capabilities::NONE,
+        None => Capabilities::NO_INTERRUPT,
+    };
+    perf::register(pdev.as_ref(), pmu, NAME, capabilities).inspect_err(|error| {
+        dev_err!(
+            pdev,
+            "cannot register {NAME:?} ({error:?}): if another driver has registered a PMU by that \
+             name, it is in /sys/bus/event_source/devices\n"
+        );
+    })?;
+    dev_info!(
+        pdev,
+        "enabled with {} PMU driver, {} ({:x},{:08x}) counters available\n",
+        NAME,
+        counters.len(),
+        counters.bits() >> 32,
+        counters.bits() & 0xffff_ffff
+    );
+    Ok(())
+}

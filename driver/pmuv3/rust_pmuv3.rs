@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Driver for the Arm Performance Monitors Extension, PMUv3.
+//!
+//! # The hardware
+//!
+//! Each CPU has a PMU of its own, reached through system registers: up to 31 event counters of 32
+//! or, since FEAT_PMUv3p5, 64 bits, each of which counts an event that is chosen by number; a cycle
+//! counter of 64 bits; and, with FEAT_PMUv3_ICNTR, an instruction counter. A counter that overflows
+//! sets a flag and raises the CPU's overflow interrupt, a PPI. The register reference is the Arm
+//! Architecture Reference Manual for A-profile (DDI 0487), chapter D13 and section D24.5.
+//!
+//! # What is supported
+//!
+//! - Device tree nodes with the compatible `arm,armv8-pmuv3`, with a PPI or without an interrupt.
+//! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
+//!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
+//! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
+//! - CPUs that go off and on line while events are open, and binding and unbinding at any time.
+//!
+//! The names and contents in sysfs, the events that are accepted and the errors for those that are
+//! not are the same as with drivers/perf/arm_pmuv3.c.
+//!
+//! # What is not supported
+//!
+//! - PMUs whose interrupts are SPIs, ACPI, and the tables that the C driver has for the extra cache
+//!   events of single CPU models.
+//! - Interrupts as pseudo-NMIs.
+//! - Reading counters in user space: events that ask for it (`rdpmc`) are treated as the C driver
+//!   treats them while `kernel.perf_user_access` is 0.
+//! - The branch record buffer (FEAT_BRBE).
+//! - KVM. Guests get no PMU, and on a kernel at EL1 nobody enables the counters of events that
+//!   exclude the host, so they count nothing.
+//! - Idle states in which a CPU loses its registers: counts are lost there. `cpuidle.off=1` keeps
+//!   CPUs out of them.
+//! - SMT: on cores with several threads the cycle counter may count for the whole core.
+//!
+//! # Where to read on
+//!
+//! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
+//! [`hotplug`] follows the CPUs. [`layout`], [`events`], [`evtyper`], [`caps`] and [`counters`] are
+//! plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
+
+use kernel::{
+    driver,
+    platform,
+    prelude::*, //
+};
+
+#[cfg(not(RUST_PMU_OUT_OF_TREE))]
+use kernel::{
+    cpuhp,
+    percpu,
+    percpu_irq,
+    perf,
+    smp, //
+};
+
+#[cfg(RUST_PMU_OUT_OF_TREE)]
+#[path = "../../kernel/out_of_tree.rs"]
+mod out_of_tree;
+#[cfg(RUST_PMU_OUT_OF_TREE)]
+use out_of_tree::{
+    bindings,
+    cpuhp,
+    percpu,
+    percpu_irq,
+    perf,
+    smp, //
+};
+
+mod attrs;
+mod caps;
+mod counters;
+mod cpu;
+mod event;
+mod events;
+mod evtyper;
+mod hotplug;
+mod interrupt;
+mod layout;
+mod pmu;
+mod probe;
+mod refusal;
+mod regs;
+mod sysfs;
+
+/// The module: it drives PMUs for as long as it is loaded.
+#[pin_data]
+pub(crate) struct RustPmuv3 {
+    #[pin]
+    driver: driver::Registration<platform::Adapter<probe::PlatformDriver>>,
+}
+
+impl kernel::InPlaceModule for RustPmuv3 {
+    fn init(module: &'static ThisModule) -> impl PinInit<Self, Error> {
+        try_pin_init!(Self {
+            _: {
+                #[cfg(RUST_PMU_OUT_OF_TREE)]
+                out_of_tree::init()?;
+            },
+            driver <- driver::Registration::new(<Self as kernel::ModuleMetadata>::NAME, module),
+            _: {
+                if !probe::was_offered_a_device() {
+                    explain_idleness();
+                }
+            },
+        })
+    }
+}
+
+/// Says what to do when there is nothing to drive.
+fn explain_idleness() {
+    pr_warn!("loaded, but there is no PMU for it. Either another driver has it: boot with\n");
+    pr_warn!("initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or the device\n");
+    pr_warn!("tree has no node that is compatible with arm,armv8-pmuv3, as on ACPI machines.\n");
+}
+
+module! {
+    type: RustPmuv3,
+    name: "rust_pmuv3",
+    authors: ["The rust-pmu authors"],
+    description: "Arm PMUv3 performance monitors driver",
+    license: "GPL v2",
+}
