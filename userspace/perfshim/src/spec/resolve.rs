@@ -177,7 +177,7 @@ fn event(
         Some(terms) => match find_pmus(&spec.head, pmus) {
             found if found.is_empty() => plain(spec, pmus)?,
             found => {
-                let of_pmu = |pmu| of_pmu(pmu, terms, spec.span);
+                let of_pmu = |pmu| of_pmu(pmu, pmus, terms, spec.span);
                 found.into_iter().map(of_pmu).collect::<Result<_, _>>()?
             }
         },
@@ -205,10 +205,15 @@ fn find_pmus<'a>(name: &str, pmus: &'a Pmus) -> Vec<&'a Pmu> {
     pmus.iter().filter(numbered).collect()
 }
 
-fn of_pmu<'a>(pmu: &'a Pmu, terms: &[super::Term], span: Span) -> Result<Base<'a>, SpecError> {
+fn of_pmu<'a>(
+    pmu: &'a Pmu,
+    pmus: &Pmus,
+    terms: &[super::Term],
+    span: Span,
+) -> Result<Base<'a>, SpecError> {
     let settings = Settings::of_pmu(pmu, terms, span)?;
     Ok(Base {
-        config: settings.config(pmu.type_id),
+        config: settings.config(pmu, pmus),
         pmu: Some(pmu),
         settings,
     })
@@ -252,7 +257,7 @@ fn plain<'a>(spec: &EventSpec, pmus: &'a Pmus) -> Result<Vec<Base<'a>>, SpecErro
         ..super::Term::default()
     }];
     all_terms.extend_from_slice(terms);
-    let of_pmu = |pmu| of_pmu(pmu, &all_terms, spec.span);
+    let of_pmu = |pmu| of_pmu(pmu, pmus, &all_terms, spec.span);
     found.into_iter().map(of_pmu).collect()
 }
 

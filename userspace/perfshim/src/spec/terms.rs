@@ -14,6 +14,7 @@ use crate::discovery::ConfigWord;
 use crate::discovery::Format;
 use crate::discovery::NamedEvent;
 use crate::discovery::Pmu;
+use crate::discovery::Pmus;
 
 /// The terms that have a meaning for any event; `config` is among them for a PMU's own.
 const COMMON: [&str; 5] = ["name", "period", "freq", "inherit", "no-inherit"];
@@ -92,12 +93,15 @@ impl Settings {
         Ok(settings)
     }
 
-    /// The words for an event of the PMU of this type.
-    pub(super) fn config(&self, type_id: u32) -> EventConfig {
-        match self.generic {
-            Some(event) => self.extend(event.on_pmu(type_id)),
-            None => self.extend(EventConfig::new(type_id, 0)),
-        }
+    /// The words for an event of that PMU, which is perhaps the only one of CPUs among `pmus`.
+    pub(super) fn config(&self, pmu: &Pmu, pmus: &Pmus) -> EventConfig {
+        let config = match self.generic {
+            // Needs no number in `config`, which kernels before 5.13 do not know.
+            Some(event) if pmus.core().count() == 1 => event.config(),
+            Some(event) => event.on_pmu(pmu.type_id),
+            None => EventConfig::new(pmu.type_id, 0),
+        };
+        self.extend(config)
     }
 
     /// `config` with what the terms say.

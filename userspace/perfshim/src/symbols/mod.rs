@@ -41,6 +41,7 @@ mod maps;
 mod objects;
 mod process;
 mod ranges;
+mod records;
 
 pub use elf::ElfFile;
 pub use elf::FunctionAt;
@@ -136,6 +137,8 @@ pub struct Symbolizer {
     objects: Objects,
     kallsyms: PathBuf,
     kernel: OnceCell<Result<KernelSymbols, KernelSymbolsError>>,
+    /// The latest time of a record.
+    latest: u64,
 }
 
 impl Default for Symbolizer {
@@ -162,6 +165,7 @@ impl Symbolizer {
             objects: Objects::new(lines),
             kallsyms: "/proc/kallsyms".into(),
             kernel: OnceCell::new(),
+            latest: 0,
         }
     }
 
