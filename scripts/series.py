@@ -19,6 +19,28 @@ class Refused(Exception):
     """A rule that does not fit the tree, or a spec that cannot be read."""
 
 
+def in_tree(text: str) -> str:
+    """Leaves out what a file has for its home out of tree: the items with its `cfg`, and the `cfg`
+    of their counterparts."""
+    text = re.sub(r"^ *#\[cfg\(not\(RUST_PMU_OUT_OF_TREE\)\)\]\n", "", text, flags=re.M)
+    lines, kept, i = text.splitlines(), [], 0
+    while i < len(lines):
+        if lines[i].strip() != "#[cfg(RUST_PMU_OUT_OF_TREE)]":
+            kept.append(lines[i])
+            i += 1
+            continue
+        # The item ends where a line of its own depth ends it.
+        depth = re.match(" *", lines[i]).group()
+        while not re.match(depth + r"(\S.*[;}]|[;})].*)$", lines[i]) or lines[i].endswith("{"):
+            i += 1
+        i += 1
+        if kept and kept[-1] == "" and i < len(lines) and lines[i] == "":
+            i += 1
+    text = "".join(line + "\n" for line in kept)
+    # A step of an initialiser that had nothing else in it.
+    return re.sub(r"^ *_: \{\n *\},\n", "", text, flags=re.M)
+
+
 class Series:
     """The files that the series touches, in a small git repository of their own."""
 
@@ -45,15 +67,15 @@ class Series:
     # ---- the rules
 
     def copy(self, args: list[str], _block: list[str]) -> None:
-        """copy FROM TO: a file or a folder of ours, as it is."""
+        """copy FROM TO: a file of ours, or the Rust files of a folder."""
         source, target = self.checkout / args[0], self.repo / args[1]
         if not source.exists():
             raise Refused(f"{args[0]} does not exist")
-        files = [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.is_file())
+        files = [source] if source.is_file() else sorted(source.rglob("*.rs"))
         for file in files:
             to = target if source.is_file() else target / file.relative_to(source)
             to.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, to)
+            to.write_text(in_tree(file.read_text()))
 
     def new(self, args: list[str], block: list[str]) -> None:
         """new FILE: the block is the file."""
