@@ -112,27 +112,15 @@ impl OnCpu<'_> {
 /// The address of `cpu`'s copy of the per-CPU object that `base` stands for.
 #[inline]
 pub(crate) fn address_on<T>(base: *const T, cpu: CpuId) -> *const T {
-    #[cfg(CONFIG_SMP)]
-    {
-        let cpu = cpu.as_u32() as usize;
+    let offsets: *const usize = (&raw const bindings::__per_cpu_offset).cast();
 
-        // SAFETY: The kernel fills `__per_cpu_offset` at boot and never changes it again; it has
-        // an entry for each possible CPU ID, and a `CpuId` is one.
-        let offset = unsafe {
-            *(&raw const bindings::__per_cpu_offset)
-                .cast::<usize>()
-                .add(cpu)
-        };
+    // SAFETY: The kernel fills `__per_cpu_offset` at boot and never changes it again; it has an
+    // entry for each CPU number below `nr_cpu_ids`, and so for each `CpuId`.
+    let offset = unsafe { *offsets.add(cpu.as_u32() as usize) };
 
-        // `base` and the result lie in different objects as far as Rust is concerned: the per-CPU
-        // areas are memory that C made, whose provenance is exposed.
-        core::ptr::with_exposed_provenance(base.expose_provenance().wrapping_add(offset))
-    }
-    #[cfg(not(CONFIG_SMP))]
-    {
-        let _ = cpu;
-        base
-    }
+    // `base` and the result lie in different objects as far as Rust is concerned: the per-CPU
+    // areas are memory that C made, whose provenance is exposed.
+    core::ptr::with_exposed_provenance(base.expose_provenance().wrapping_add(offset))
 }
 
 /// One `T` for each possible CPU.
@@ -344,4 +332,95 @@ impl_word! {
     [] u32 => AtomicU32;
     [] u64 => AtomicU64;
     [T] *mut T => AtomicPtr<T>;
+}
+
+#[kunit_tests(rust_percpu)]
+mod tests {
+    use super::*;
+    use kernel::sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    };
+
+    /// Counts how many of it exist.
+    struct Guest(Arc<Atomic<u32>>);
+
+    impl Guest {
+        fn new(guests: &Arc<Atomic<u32>>) -> Self {
+            guests.fetch_add(1, Relaxed);
+            Self(guests.clone())
+        }
+    }
+
+    impl Drop for Guest {
+        fn drop(&mut self) {
+            self.0.fetch_add(u32::MAX, Relaxed);
+        }
+    }
+
+    fn possible() -> u32 {
+        smp::possible().weight()
+    }
+
+    #[test]
+    fn each_cpu_has_its_own_value() -> Result {
+        let values = PerCpu::new(|cpu| LocalCell::new(100 + cpu.as_u32()))?;
+
+        smp::call_each(|on| {
+            let value = values.get(on);
+            value.store(value.load() + 1000);
+        });
+
+        for cpu in smp::cpus(smp::online()) {
+            assert_eq!(values.on(cpu).load(), 1100 + cpu.as_u32());
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn all_values_are_dropped() -> Result {
+        let guests = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let values = PerCpu::new(|_cpu| Guest::new(&guests))?;
+
+        assert_eq!(guests.load(Relaxed), possible());
+        drop(values);
+        assert_eq!(guests.load(Relaxed), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn a_failure_drops_what_was_made() -> Result {
+        let guests = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let last = possible() - 1;
+
+        let result = PerCpu::<Guest>::new(|_cpu| {
+            if guests.load(Relaxed) < last {
+                Ok(Guest::new(&guests))
+            } else {
+                Err(ENXIO)
+            }
+        });
+
+        assert!(matches!(result, Err(ENXIO)));
+        assert_eq!(guests.load(Relaxed), 0);
+        Ok(())
+    }
+
+    #[test]
+    fn values_are_aligned() -> Result {
+        #[repr(align(64))]
+        struct Line(LocalCell<u64>);
+
+        let lines = PerCpu::new(|cpu| Line(LocalCell::new(cpu.as_u32().into())))?;
+
+        for cpu in smp::cpus(smp::possible()) {
+            let line = lines.on(cpu);
+            assert_eq!(core::ptr::from_ref(line).addr() % 64, 0);
+            assert_eq!(line.0.load(), u64::from(cpu.as_u32()));
+        }
+        Ok(())
+    }
 }

@@ -219,3 +219,54 @@ where
         )
     };
 }
+
+#[kunit_tests(rust_smp)]
+mod tests {
+    use super::*;
+    use kernel::{
+        cpumask::CpumaskVar,
+        str::CString, //
+    };
+
+    fn list(cpus: &[u32]) -> Result<CString> {
+        let mut mask = CpumaskVar::new_zero(GFP_KERNEL)?;
+
+        // Only numbers that this system has.
+        for cpu in cpus.iter().copied().filter_map(CpuId::from_u32) {
+            mask.set(cpu);
+        }
+        CString::try_from_fmt(fmt!("{}", CpuList(&mask)))
+    }
+
+    #[test]
+    fn lists_are_ranges() -> Result {
+        assert!(list(&[])?.to_bytes() == b"");
+        assert!(list(&[0])?.to_bytes() == b"0");
+        if nr_cpu_ids() >= 4 {
+            assert!(list(&[0, 1, 3])?.to_bytes() == b"0-1,3");
+            assert!(list(&[0, 1, 2, 3])?.to_bytes() == b"0-3");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_runs_on_the_cpu_it_is_for() -> Result {
+        for cpu in online_cpus() {
+            assert_eq!(call(cpu, |on| on.cpu())?, cpu);
+            assert_eq!(call(cpu, |_on| CpuId::current())?, cpu);
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_call_to_nobody_fails() -> Result {
+        let nobody = CpumaskVar::new_zero(GFP_KERNEL)?;
+
+        assert_eq!(call_any(&nobody, |on| on.cpu()).err(), Some(ENXIO));
+        Ok(())
+    }
+
+    fn online_cpus() -> impl Iterator<Item = CpuId> {
+        cpus(online())
+    }
+}

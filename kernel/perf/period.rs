@@ -111,3 +111,67 @@ impl Round {
         }
     }
 }
+
+#[cfg(CONFIG_KUNIT = "y")]
+#[kernel::prelude::kunit_tests(rust_perf_period)]
+mod tests {
+    use super::*;
+
+    const W32: CounterWidth = CounterWidth::BITS_32;
+    const W64: CounterWidth = CounterWidth::BITS_64;
+
+    #[test]
+    fn widths() {
+        assert_eq!(W32.max(), 0xffff_ffff);
+        assert_eq!(W32.max_round(), 0x7fff_ffff);
+        assert_eq!(W64.max(), u64::MAX);
+        assert_eq!(CounterWidth::new(1).map(CounterWidth::max), Some(1));
+        assert_eq!(CounterWidth::new(0), None);
+        assert_eq!(CounterWidth::new(65), None);
+    }
+
+    #[test]
+    fn a_counter_wraps() {
+        assert_eq!(W32.events_between(0xffff_fff0, 0x10), 0x20);
+        // `prev_count` has the high bits of an imagined counter of 64 bits.
+        assert_eq!(W32.events_between(0xffff_ffff_ffff_fff0, 0x10), 0x20);
+        assert_eq!(W64.events_between(u64::MAX, 1), 2);
+    }
+
+    #[test]
+    fn a_period_runs_and_elapses() {
+        // The event is new: the first period begins.
+        let first = Round::next(0, 1000, W32);
+        assert_eq!(first.period, Period::Elapsed);
+        assert_eq!(first.left, 1000);
+        assert_eq!(first.start & W32.max(), 0x1_0000_0000 - 1000);
+
+        // In the midst of a period nothing is due.
+        let within = Round::next(400, 1000, W32);
+        assert_eq!(within.period, Period::Running);
+        assert_eq!(within.left, 400);
+
+        // The interrupt came 7 events late: these belong to the next period.
+        let late = Round::next(-7, 1000, W32);
+        assert_eq!(late.period, Period::Elapsed);
+        assert_eq!(late.left, 993);
+
+        // It came more than a period late: start afresh.
+        let very_late = Round::next(-5000, 1000, W32);
+        assert_eq!(very_late.period, Period::Elapsed);
+        assert_eq!(very_late.left, 1000);
+    }
+
+    #[test]
+    fn a_long_period_takes_several_rounds() {
+        let long = Round::next(0, 0x1_8000_0000, W32);
+
+        assert_eq!(long.left, 0x1_8000_0000);
+        assert_eq!(long.start, 0u64.wrapping_sub(0x7fff_ffff));
+
+        // After the first round of 2^31 - 1 events and 5 more until the interrupt was served.
+        let next = Round::next(0x1_8000_0000 - 0x8000_0004, 0x1_8000_0000, W32);
+        assert_eq!(next.period, Period::Running);
+        assert_eq!(next.left, 0xffff_fffc);
+    }
+}
