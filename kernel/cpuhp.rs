@@ -7,12 +7,12 @@
 //!
 //! The callbacks run at these points (see [`Documentation/core-api/cpu_hotplug.rst`]):
 //!
-//! | the CPU      | callback   | runs on                   | interrupts | hotplug state            |
-//! | ------------ | ---------- | ------------------------- | ---------- | ------------------------ |
-//! | will come up | `prepare`  | another CPU               | on         | `CPUHP_BP_PREPARE_DYN`   |
-//! | is up        | `online`   | it                        | off        | `CPUHP_AP_ONLINE_DYN`    |
-//! | will go down | `evacuate` | it, may sleep             | on         | `CPUHP_AP_ONLINE_DYN`    |
-//! | will go down | `offline`  | it, just after `evacuate` | off        | `CPUHP_AP_ONLINE_DYN`    |
+//! | the CPU      | callback   | runs on               | interrupts | hotplug state          |
+//! | ------------ | ---------- | --------------------- | ---------- | ---------------------- |
+//! | will come up | `prepare`  | another CPU           | on         | `CPUHP_BP_PREPARE_DYN` |
+//! | is up        | `online`   | it                    | off        | `CPUHP_AP_ONLINE_DYN`  |
+//! | will go down | `evacuate` | it; may sleep         | on         | `CPUHP_AP_ONLINE_DYN`  |
+//! | will go down | `offline`  | it, just after        | off        | `CPUHP_AP_ONLINE_DYN`  |
 //!
 //! A CPU whose going down fails later gets `online` again. Perf schedules events on a new CPU
 //! before `online` is called and takes them away from a leaving one after `offline`.

@@ -5,15 +5,14 @@
 //! A driver for a PMU implements [`Driver`], makes a [`Pmu`] of its data, and [registers](register)
 //! it with the device that it is bound to. Perf core then calls the driver back:
 //!
-//! | callback                                              | context                                        |
-//! | ----------------------------------------------------- | ---------------------------------------------- |
-//! | [`event_init`](Driver::event_init)                    | process, may sleep; the event is not shared    |
-//! | [`add`](Driver::add), [`del`](Driver::del), [`start`](Driver::start), [`stop`](Driver::stop) | interrupts off, on the event's CPU, PMU disabled |
-//! | [`read`](Driver::read)                                | interrupts off, on the event's CPU             |
-//! | [`enable`](Driver::enable), [`disable`](Driver::disable) | interrupts off                              |
-//! | [`filter`](Driver::filter)                            | interrupts off                                 |
-//! | [`event_idx`](Driver::event_idx)                      | any, on any CPU                                |
-//! | [`check_period`](Driver::check_period)                | process                                        |
+//! | callback                       | context                                          |
+//! | ------------------------------ | ------------------------------------------------ |
+//! | `event_init`                   | process, may sleep; the event is not shared      |
+//! | `add`, `del`, `start`, `stop`  | interrupts off, on the event's CPU, PMU disabled |
+//! | `read`                         | interrupts off, on the event's CPU               |
+//! | `enable`, `disable`, `filter`  | interrupts off                                   |
+//! | `event_idx`                    | any, on any CPU                                  |
+//! | `check_period`                 | process                                          |
 //!
 //! With interrupts that may be NMIs, `stop` and `start` can also run in them, when perf core
 //! throttles an event. So a driver shares per-CPU data with itself: see [`crate::percpu`].

@@ -4,9 +4,9 @@
 #
 #   glue-module  the name of its module, which is that of its Rust root file
 #
-# The abstractions are compiled into the module (kernel/out_of_tree.rs). The stock kernel's bindings
-# know struct perf_event and struct pmu as opaque types only, so bindgen makes bindings of them here,
-# with the flags that rust/Makefile uses.
+# The abstractions are compiled into the module (kernel/out_of_tree.rs). The stock kernel's
+# bindings know struct perf_event and struct pmu as opaque types only, so bindgen makes bindings of
+# them here, with the flags that rust/Makefile uses.
 
 glue-src := $(src)/../../kernel/glue
 

@@ -21,7 +21,8 @@ pub struct Attr(Opaque<bindings::perf_event_attr>);
 
 /// What kind of number [`Attr::config`] is.
 ///
-/// C: `enum perf_type_id`, [`include/uapi/linux/perf_event.h`](srctree/include/uapi/linux/perf_event.h).
+/// `enum perf_type_id` of
+/// [`include/uapi/linux/perf_event.h`](srctree/include/uapi/linux/perf_event.h).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventType {
     /// A generic event of a CPU, `PERF_COUNT_HW_*`.

@@ -79,21 +79,18 @@ unsafe fn parts<'a, T: Driver>(event: *mut bindings::perf_event) -> (&'a Pmu<T>,
     (pmu, event)
 }
 
-/// The CPU that an event is scheduled on, which is this one.
+/// The CPU that an event is on, which is this one. Perf core keeps its number in the event, which
+/// spares a call into C.
 ///
 /// # Safety
 ///
-/// Interrupts must be off for as long as the result exists. If `event` is scheduled, it must be on
-/// this CPU.
+/// Interrupts must be off for as long as the result exists, and `event` be on this CPU: it is being
+/// added or has a slot. (Perf core sets `oncpu` before it calls `add` and resets it after `del`.)
 #[inline]
 unsafe fn on_cpu_of<'a, T: Driver>(event: &'a Event<T>) -> OnCpu<'a> {
-    // Perf core keeps the CPU's number in the event, which spares a call into C.
-    match u32::try_from(event.oncpu()) {
-        // SAFETY: Perf core has taken it from smp_processor_id(); the caller vouches for the rest.
-        Ok(cpu) => unsafe { OnCpu::new(CpuId::from_u32_unchecked(cpu)) },
-        // SAFETY: The caller vouches for it.
-        Err(_) => unsafe { OnCpu::current() },
-    }
+    // SAFETY: The event is on a CPU, so this is the number that smp_processor_id() gave there; the
+    // caller vouches for the rest.
+    unsafe { OnCpu::new(CpuId::from_i32_unchecked(event.oncpu())) }
 }
 
 fn to_errno(result: Result) -> c_int {
@@ -161,7 +158,7 @@ unsafe extern "C" fn del<T: Driver>(event: *mut bindings::perf_event, _flags: c_
         return;
     };
 
-    // SAFETY: Perf core deletes an event on its CPU with interrupts off.
+    // SAFETY: Perf core deletes an event on its CPU with interrupts off, and this one has a slot.
     let on = unsafe { on_cpu_of(event) };
 
     halt(pmu, &on, event, slot);
@@ -182,7 +179,7 @@ unsafe extern "C" fn start<T: Driver>(event: *mut bindings::perf_event, _flags: 
         return;
     };
 
-    // SAFETY: Perf core starts an event on its CPU with interrupts off.
+    // SAFETY: Perf core starts an event on its CPU with interrupts off, and this one has a slot.
     let on = unsafe { on_cpu_of(event) };
 
     event.set_running();
@@ -200,7 +197,7 @@ unsafe extern "C" fn stop<T: Driver>(event: *mut bindings::perf_event, _flags: c
         return;
     };
 
-    // SAFETY: Perf core stops an event on its CPU with interrupts off.
+    // SAFETY: Perf core stops an event on its CPU with interrupts off, and this one has a slot.
     let on = unsafe { on_cpu_of(event) };
 
     halt(pmu, &on, event, slot);
@@ -227,8 +224,8 @@ unsafe extern "C" fn read<T: Driver>(event: *mut bindings::perf_event) {
         return;
     };
 
-    // SAFETY: Perf core reads an event on its CPU with interrupts off. (It would do so elsewhere
-    // for events with PERF_EV_CAP_READ_*, which ours do not have.)
+    // SAFETY: Perf core reads an event on its CPU with interrupts off, and this one has a slot. (It
+    // would read events with PERF_EV_CAP_READ_* elsewhere; ours do not have that.)
     let on = unsafe { on_cpu_of(event) };
 
     pmu.read(&on, event, slot);

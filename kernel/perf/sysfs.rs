@@ -2,9 +2,9 @@
 
 //! The files of a PMU in sysfs.
 //!
-//! User space reads in `/sys/bus/event_source/devices/NAME/` what events a PMU has (`events`), which
-//! bits of `struct perf_event_attr` mean what (`format`), and more. A driver declares these files
-//! as constants of [`Driver`](super::Driver).
+//! User space reads in `/sys/bus/event_source/devices/NAME/` what events a PMU has (`events`),
+//! which bits of `struct perf_event_attr` mean what (`format`), and more. A driver declares these
+//! files as constants of [`Driver`](super::Driver).
 //!
 //! C headers: [`include/linux/sysfs.h`](srctree/include/linux/sysfs.h),
 //! [`include/linux/perf_event.h`](srctree/include/linux/perf_event.h)
