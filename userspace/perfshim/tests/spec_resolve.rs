@@ -109,7 +109,7 @@ fn a_field_beside_an_event_replaces_the_events_own() {
     );
     assert_eq!(
         words(&one("core_pmu/slow_loads,long/")),
-        (8, 0x13, 3 << 5 | 1, 0)
+        (8, 0x13, (3 << 5) | 1, 0)
     );
     assert_eq!(
         words(&one("core_pmu/slow_loads,config1=1/")),

@@ -86,6 +86,8 @@ enum Name {
 pub struct Processes {
     spaces: HashMap<u32, Timeline<Space>>,
     names: HashMap<u32, Timeline<Name>>,
+    /// No look-up follows more forks than there were, unless it goes in circles.
+    forks: usize,
 }
 
 impl Processes {
@@ -111,6 +113,7 @@ impl Processes {
     /// The task `parent_tid` of the process `parent` started the task `tid` of the process `pid`,
     /// which is another process unless it is a thread.
     pub fn fork(&mut self, (pid, tid): (u32, u32), (parent, parent_tid): (u32, u32), time: u64) {
+        self.forks += 1;
         if pid != parent {
             let change = Space::Fork { parent };
             self.spaces.entry(pid).or_default().add(time, change);
@@ -129,7 +132,7 @@ impl Processes {
     /// What was mapped at an address of the process at that time.
     pub fn mapping_at(&self, mut pid: u32, mut time: u64, address: u64) -> Option<&Mapping> {
         // Records that contradict each other could make two processes each other's parent.
-        for _ in 0..=self.spaces.len() {
+        for _ in 0..=self.forks {
             let space = self.spaces.get(&pid)?;
             let decides = |(_, change): &&(u64, Space)| match change {
                 Space::Map(mapping) => (mapping.start..mapping.end).contains(&address),
@@ -146,7 +149,7 @@ impl Processes {
 
     /// The name of the task at that time.
     pub fn name_at(&self, mut tid: u32, mut time: u64) -> Option<Arc<str>> {
-        for _ in 0..=self.names.len() {
+        for _ in 0..=self.forks {
             match self.names.get(&tid)?.before(time).next()? {
                 (_, Name::Is(name)) => return Some(name.clone()),
                 (at, Name::As { parent }) => (tid, time) = (*parent, *at),
