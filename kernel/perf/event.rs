@@ -254,6 +254,15 @@ impl<T: Driver> Event<T> {
         round.period
     }
 
+    /// Starts counting at `value` of a counter that runs freely and cannot be written.
+    ///
+    /// Such a counter cannot be told when to overflow: its event does not sample, and it has to be
+    /// read before the counter comes round.
+    #[inline]
+    pub fn count_from(&self, value: u64) {
+        atomic!(self.hw(), AtomicU64, prev_count).store(value, Relaxed);
+    }
+
     /// Tells user space, if it has mapped the event, what changed.
     #[inline]
     pub(super) fn update_userpage(&self) {

@@ -45,6 +45,10 @@ mod kunit {
     };
     use kernel::{
         cpu::CpuId,
+        device::{
+            Bound,
+            Device, //
+        },
         error::from_err_ptr,
         faux,
         fmt::Write,
@@ -248,16 +252,20 @@ mod kunit {
         }? Error))
     }
 
+    fn bound(faux: &faux::Registration) -> &Device<Bound> {
+        AsRef::<faux::Device<Bound>>::as_ref(faux).as_ref()
+    }
+
     /// A device with a PMU. When it is dropped, the PMU is unregistered.
     fn new_device(pmu: &Arc<Pmu<Fake>>, name: &CStr) -> Result<faux::Registration> {
         let device = faux::Registration::new(name, None)?;
 
         cpuhp::register(
-            device.as_ref(),
+            bound(&device),
             c"rust_perf_test:online",
             Charge(pmu.clone()),
         )?;
-        perf::register(device.as_ref(), pmu, name, Capabilities::NO_INTERRUPT)?;
+        perf::register(bound(&device), pmu, name, Capabilities::NO_INTERRUPT)?;
         Ok(device)
     }
 
@@ -458,12 +466,7 @@ mod kunit {
         let pmu = new_pmu()?;
         let device = new_device(&pmu, c"rust_perf_test")?;
 
-        let again = perf::register(
-            device.as_ref(),
-            &pmu,
-            c"rust_perf_again",
-            Capabilities::NONE,
-        );
+        let again = perf::register(bound(&device), &pmu, c"rust_perf_again", Capabilities::NONE);
         assert_eq!(again, Err(EBUSY));
         Ok(())
     }
