@@ -6,7 +6,7 @@
 //! A file that makes no sense costs only what it describes: the rest of its PMU, and the other
 //! PMUs, are there, and what was wrong is kept as a [`Problem`] that names the file.
 //!
-//! ```
+//! ```no_run
 //! use perfshim::discovery::Pmus;
 //!
 //! let pmus = Pmus::system()?;
