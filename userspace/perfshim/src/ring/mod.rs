@@ -32,8 +32,14 @@ pub use wait::{Wake, wait_any};
 /// A ring that keeps what is unread: when it is full, new records are lost, and counted.
 #[derive(Debug)]
 pub struct Ring {
-    mapping: Mapping,
+    buffer: Buffer,
     shared: Arc<Shared>,
+}
+
+/// The memory of a ring and its one reader.
+#[derive(Debug)]
+struct Buffer {
+    mapping: Mapping,
     /// Records that go round the end of the ring are put together here.
     scratch: Vec<u8>,
 }
@@ -58,20 +64,22 @@ impl Ring {
             ));
         }
         Ok(Self {
-            mapping: map_event(event, bytes, Mode::Keep)?,
+            buffer: Buffer {
+                mapping: map_event(event, bytes, Mode::Keep)?,
+                scratch: Vec::new(),
+            },
             shared: Arc::clone(&event.shared),
-            scratch: Vec::new(),
         })
     }
 
     /// The page in front of the ring.
     pub fn page(&self) -> Page<'_> {
-        self.mapping.control()
+        self.buffer.mapping.control()
     }
 
     /// Size of the ring in bytes.
     pub fn size(&self) -> usize {
-        self.mapping.data_size()
+        self.buffer.mapping.data_size()
     }
 
     /// Has the records of `event` written to this ring too. Both must watch the same CPU, or the
@@ -95,6 +103,20 @@ impl Ring {
     ///
     /// [`Error::Ring`] if head and tail contradict each other: somebody else wrote to the page.
     pub fn read(&mut self) -> Result<Unread<'_>> {
+        Ok(self.buffer.read()?)
+    }
+
+    /// Waits until the kernel says that there is something to read, according to the event's
+    /// [`Wakeup`](crate::Wakeup), or until the time is over. `None` waits for ever.
+    ///
+    /// What is unread but does not reach the threshold wakes nobody: read once more in the end.
+    pub fn wait(&self, timeout: Option<Duration>) -> Result<Wake> {
+        wait::one(&self.shared, timeout)
+    }
+}
+
+impl Buffer {
+    fn read(&mut self) -> std::result::Result<Unread<'_>, RingError> {
         let page = self.mapping.control();
         // The head is read once: what the kernel adds from here on is for the next call, so that
         // a reader slower than the kernel comes back now and then.
@@ -104,7 +126,7 @@ impl Ring {
         let data = self.mapping.data();
         // SAFETY: both pieces lie in the data area (`pieces` saw to that), which stays mapped
         // while `self` is borrowed. The kernel does not write between tail and head, and this
-        // is the only reader that moves the tail: `map` hands out one ring for an event, and
+        // is the only reader that moves the tail: `Ring::map` hands out one ring for an event, and
         // `Unread` borrows it mutably until it moves the tail in its `drop`.
         let span = unsafe {
             Span::new(
@@ -119,14 +141,6 @@ impl Ring {
             head,
             scratch: &mut self.scratch,
         })
-    }
-
-    /// Waits until the kernel says that there is something to read, according to the event's
-    /// [`Wakeup`](crate::Wakeup), or until the time is over. `None` waits for ever.
-    ///
-    /// What is unread but does not reach the threshold wakes nobody: read once more in the end.
-    pub fn wait(&self, timeout: Option<Duration>) -> Result<Wake> {
-        wait::one(&self.shared, timeout)
     }
 }
 

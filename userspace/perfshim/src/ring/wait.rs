@@ -26,6 +26,13 @@ pub enum Wake {
     Failed,
 }
 
+impl Wake {
+    /// Whether nothing new will come, and every later wait would end at once for this reason.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::HungUp | Self::Failed)
+    }
+}
+
 /// Waits for one event.
 pub(super) fn one(shared: &Shared, timeout: Option<Duration>) -> Result<Wake> {
     let mut fds = [PollFd::from_borrowed_fd(shared.fd.as_fd(), PollFlags::IN)];
