@@ -248,12 +248,13 @@ impl<T: Driver> File<T> {
 ///
 /// # Invariants
 ///
-/// - `group` points to `attributes`, which ends with a null pointer.
-/// - All others point to the `attr`s of `files`, which are not moved.
+/// - `group` points to `_attributes`, which ends with a null pointer.
+/// - All others point to the `attr`s of `_files`, which are not moved.
 struct Folder<T: 'static> {
     group: bindings::attribute_group,
-    attributes: KVec<*mut bindings::attribute>,
-    files: KVec<File<T>>,
+    // Only C looks at these, through the pointers.
+    _attributes: KVec<*mut bindings::attribute>,
+    _files: KVec<File<T>>,
 }
 
 impl<T: Driver> Folder<T> {
@@ -284,8 +285,8 @@ impl<T: Driver> Folder<T> {
         // INVARIANT: As set up above.
         Ok(Self {
             group,
-            attributes,
-            files,
+            _attributes: attributes,
+            _files: files,
         })
     }
 }
@@ -294,13 +295,12 @@ impl<T: Driver> Folder<T> {
 ///
 /// # Invariants
 ///
-/// `groups` ends with a null pointer; all others point to the `group`s of `folders`, which are not
+/// `groups` ends with a null pointer; all others point to the `group`s of `_folders`, which are not
 /// moved.
 pub(super) struct Groups<T: 'static> {
     groups: KVec<*const bindings::attribute_group>,
     // Only C looks at these, through the pointers.
-    #[allow(dead_code)]
-    folders: KVec<Folder<T>>,
+    _folders: KVec<Folder<T>>,
 }
 
 // SAFETY: The pointers point into memory that moves along, and that nobody changes; the
@@ -341,7 +341,10 @@ impl<T: Driver> Groups<T> {
         groups.push(core::ptr::null(), GFP_KERNEL)?;
 
         // INVARIANT: As set up above.
-        Ok(Self { groups, folders })
+        Ok(Self {
+            groups,
+            _folders: folders,
+        })
     }
 
     /// The value for `pmu::attr_groups`. It may be used for as long as `self` exists.
