@@ -22,6 +22,10 @@ pub use lookup::init;
 pub mod bindings {
     #[allow(
         clippy::all,
+        clippy::as_underscore,
+        clippy::cast_lossless,
+        clippy::ptr_as_ptr,
+        clippy::ref_as_ptr,
         clippy::undocumented_unsafe_blocks,
         missing_docs,
         non_camel_case_types,

@@ -7,7 +7,6 @@
 //! at once.
 
 use core::{
-    ffi::CStr,
     mem::transmute,
     ptr::null_mut,
     sync::atomic::{
@@ -52,7 +51,7 @@ impl Function {
     fn look_up(&self) -> Result {
         // SAFETY: All fields may be zero.
         let mut probe: kernel_bindings::kprobe = unsafe { core::mem::zeroed() };
-        probe.symbol_name = self.name.as_ptr().cast();
+        probe.symbol_name = self.name.as_char_ptr();
 
         // SAFETY: `probe` names a symbol and has no handlers. It stays here until it is
         // unregistered.
