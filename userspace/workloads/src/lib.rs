@@ -47,7 +47,9 @@ pub fn loop_range() -> Range<u64> {
 #[inline(never)]
 pub fn run_calls(depth: u64, iterations: u64) -> u64 {
     // SAFETY: plain recursion; a stack that is too small ends in its guard page.
-    unsafe { workload_calls(depth, iterations) }
+    // The black box keeps the call from becoming a jump, which would take this function out of
+    // the chain.
+    std::hint::black_box(unsafe { workload_calls(depth, iterations) })
 }
 
 /// The return addresses on the calling thread's stack, innermost first, up to `capacity` of

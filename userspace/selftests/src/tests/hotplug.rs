@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! CPUs that go off line and come back while events are open.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perfshim::{Attr, Event, Target};
+use rustix::io::Errno;
+
+use crate::counters::{self, CYCLES};
+use crate::guest::{self, Online};
+use crate::registry::Test;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "hotplug-cpu-event",
+        "an event on a CPU stands still while that CPU is off line and goes on when it is back",
+        cpu_event,
+    )
+    .smp(2),
+    Test::new(
+        "hotplug-open",
+        "an event cannot be opened on a CPU that is off line, and can when it is back",
+        open,
+    )
+    .smp(2),
+    Test::new(
+        "hotplug-task-event",
+        "an event on a thread counts on where the thread goes when its CPU goes off line",
+        task_event,
+    )
+    .smp(2),
+    Test::new(
+        "hotplug-storm",
+        "CPUs go off line and on twenty times under load, with events of all kinds open",
+        storm,
+    )
+    .smp(4)
+    .timeout(240),
+];
+
+/// Keeps `cpu` busy for a moment.
+fn work_on(cpu: u32) -> Result<()> {
+    let _stay = guest::Pinned::to(cpu)?;
+    workloads::run_for(Duration::from_millis(50));
+    Ok(())
+}
+
+/// Fails unless `event`, which counts on `cpu`, grows while that CPU works.
+fn check_counts_on(event: &Event, cpu: u32) -> Result<()> {
+    let before = counters::read(event)?;
+    work_on(cpu)?;
+    let after = counters::read(event)?;
+    ensure!(
+        after.value > before.value && after.running > before.running,
+        "CPU {cpu} worked, and its event went from {before:?} to {after:?}"
+    );
+    Ok(())
+}
+
+fn cpu_event() -> Result<()> {
+    guest::need_cpus(2)?;
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(1))?;
+    for _ in 0..3 {
+        check_counts_on(&event, 1)?;
+        guest::set_online(1, Online::No)?;
+        let off = counters::read(&event)?.value;
+        work_on(0)?;
+        let still_off = counters::read(&event)?.value;
+        guest::set_online(1, Online::Yes)?;
+        ensure!(off > 0, "the count was lost when the CPU went");
+        ensure!(still_off == off, "CPU 1 is off line, and its count went from {off} to {still_off}");
+        ensure!(
+            counters::read(&event)?.value >= off,
+            "the count was lost when the CPU came back"
+        );
+    }
+    check_counts_on(&event, 1)
+}
+
+fn open() -> Result<()> {
+    guest::need_cpus(2)?;
+    guest::set_online(1, Online::No)?;
+    let answer = counters::refusal(&Attr::new(CYCLES), Target::Cpu(1));
+    guest::set_online(1, Online::Yes)?;
+    let answer = answer?;
+    ensure!(answer == Some(Errno::NODEV), "off line, the open gave {answer:?}, not ENODEV");
+    check_counts_on(&counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(1))?, 1)
+}
+
+fn task_event() -> Result<()> {
+    guest::need_cpus(2)?;
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
+    for _ in 0..3 {
+        // Not a guard: with its only CPU gone, the kernel moves the thread and widens its set.
+        let stay = guest::Pinned::to(1)?;
+        guest::set_online(1, Online::No)?;
+        let before = counters::read(&event)?;
+        workloads::run_for(Duration::from_millis(50));
+        let after = counters::read(&event)?;
+        guest::set_online(1, Online::Yes)?;
+        drop(stay);
+        ensure!(
+            after.value > before.value && after.running > before.running,
+            "after its CPU went, the thread's event went from {before:?} to {after:?}"
+        );
+    }
+    Ok(())
+}
+
+const CPUS: u32 = 4;
+const ROUNDS: u32 = 20;
+
+fn storm() -> Result<()> {
+    guest::need_cpus(CPUS)?;
+    let _rate = guest::SampleRate::unlimited()?;
+    let on_cpus = (0..CPUS)
+        .map(|cpu| counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu)))
+        .collect::<Result<Vec<_>>>()?;
+    // More than fit, so that the kernel rotates them; and overflows all the time.
+    let shared = (0..CPUS)
+        .flat_map(|cpu| (0..8).map(move |_| cpu))
+        .map(|cpu| counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu)))
+        .collect::<Result<Vec<_>>>()?;
+    let sampling = Attr::new(CYCLES)
+        .sample(perfshim::Rate::Period(500_000), perfshim::SampleFields::IP)
+        .enabled();
+    let _sampled = (0..CPUS)
+        .map(|cpu| counters::open(&sampling, Target::Cpu(cpu)))
+        .collect::<Result<Vec<_>>>()?;
+    let inherited = counters::open(&Attr::new(CYCLES).inherit().enabled(), Target::ThisThread)?;
+
+    let stop = AtomicBool::new(false);
+    let result = thread::scope(|scope| {
+        for _ in 0..CPUS {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    workloads::run_loop(10_000);
+                }
+            });
+        }
+        let result = cycle_cpus(&inherited);
+        stop.store(true, Ordering::Relaxed);
+        result
+    });
+    result?;
+    for (event, cpu) in on_cpus.iter().zip(0..) {
+        check_counts_on(event, cpu)?;
+    }
+    for event in &shared {
+        let reading = counters::read(event)?;
+        ensure!(
+            reading.value > 0 && reading.running <= reading.enabled,
+            "an event that shared its counter reads {reading:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Takes every CPU but the first off line and back, and sees that a count never goes back.
+fn cycle_cpus(event: &Event) -> Result<()> {
+    let mut last = 0;
+    for round in 0..ROUNDS {
+        for cpu in 1..CPUS {
+            guest::set_online(cpu, Online::No).with_context(|| format!("round {round}"))?;
+        }
+        for cpu in 1..CPUS {
+            guest::set_online(cpu, Online::Yes).with_context(|| format!("round {round}"))?;
+        }
+        let now = counters::read(event)?.value;
+        ensure!(now > last, "round {round}: the thread's count went from {last} to {now}");
+        last = now;
+    }
+    Ok(())
+}

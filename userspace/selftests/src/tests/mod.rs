@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The tests, by theme.
+
+pub mod counting;
+pub mod events;
+pub mod groups;
+pub mod hotplug;
+pub mod module;
+pub mod ring;
+pub mod sampling;
+pub mod sysfs;
+pub mod targets;

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Loading, unloading, unbinding and rebinding the driver, which the C driver cannot: it is built
+//! in and has no way to unbind.
+
+use std::fs::{self, File};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use perfshim::{Attr, Event, Rate, SampleFields, Target};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+
+use crate::counters::{self, CYCLES};
+use crate::guest::{self, Pmu};
+use crate::registry::Test;
+use crate::tap::Skip;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "module-unbind-revokes",
+        "unbinding revokes open events: counts stand, poll tells, ioctls and opens are refused \
+         (C: cannot be unbound)",
+        unbind_revokes,
+    )
+    .drivers("rust")
+    .smp(2),
+    Test::new(
+        "module-rebind",
+        "after unbind and bind the PMU is back and counts (C: cannot be unbound)",
+        rebind,
+    )
+    .drivers("rust")
+    .smp(2),
+    Test::new(
+        "module-busy",
+        "rmmod is refused while an event is open, and works when it is closed (C: built in)",
+        busy,
+    )
+    .drivers("rust"),
+    Test::new(
+        "module-unload-after-unbind",
+        "after an unbind rmmod works, with revoked events still open (C: built in)",
+        unload_after_unbind,
+    )
+    .drivers("rust"),
+    Test::new(
+        "module-bind-storm",
+        "unbind and bind go on while threads open, sample, read and close events on all CPUs \
+         (C: cannot be unbound)",
+        bind_storm,
+    )
+    .drivers("rust")
+    .smp(4)
+    .timeout(240),
+    Test::new(
+        "module-load-storm",
+        "the module is loaded and unloaded under load (C: built in)",
+        load_storm,
+    )
+    .drivers("rust")
+    .smp(4)
+    .timeout(240),
+    Test::new(
+        "module-hotplug",
+        "CPUs that come back after the module was unloaded, or were off line while it was loaded, \
+         do no harm (C: built in)",
+        hotplug,
+    )
+    .drivers("rust")
+    .smp(2)
+    .timeout(120),
+];
+
+const FILE: &str = "/lib/modules/rust_pmuv3.ko";
+const MODULE: &str = "rust_pmuv3";
+const DRIVERS: &str = "/sys/bus/platform/drivers";
+
+/// The device and the folder of the driver that it is bound to.
+struct Binding {
+    device: String,
+    driver: PathBuf,
+}
+
+impl Binding {
+    /// The PMU's platform device and its driver.
+    fn find() -> Result<Self> {
+        for driver in fs::read_dir(DRIVERS)? {
+            let driver = driver?.path();
+            let module = fs::canonicalize(driver.join("module"));
+            if !module.is_ok_and(|module| module.ends_with(MODULE)) {
+                continue;
+            }
+            for entry in fs::read_dir(&driver)? {
+                let name = entry?.file_name().to_string_lossy().into_owned();
+                if Path::new("/sys/bus/platform/devices").join(&name).exists() {
+                    return Ok(Self {
+                        device: name,
+                        driver,
+                    });
+                }
+            }
+        }
+        bail!("no platform device is bound to a driver of the module {MODULE}")
+    }
+
+    fn unbind(&self) -> Result<()> {
+        guest::write(self.driver.join("unbind"), &self.device)
+    }
+
+    fn bind(&self) -> Result<()> {
+        guest::write(self.driver.join("bind"), &self.device)
+    }
+}
+
+fn load() -> Result<()> {
+    let file = File::open(FILE).map_err(|error| Skip(format!("{FILE}: {error}")))?;
+    rustix::system::finit_module(&file, c"", 0).with_context(|| format!("loading {FILE}"))
+}
+
+/// Unloads the module, as rmmod does: without waiting for its users to go.
+fn unload() -> std::result::Result<(), Errno> {
+    rustix::system::delete_module(c"rust_pmuv3", libc::O_NONBLOCK)
+}
+
+/// What poll says of an event's descriptor at once.
+fn poll_now(event: &Event) -> Result<PollFlags> {
+    let mut fds = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents())
+}
+
+fn sampling() -> Attr {
+    Attr::new(CYCLES).sample(Rate::Period(100_000), SampleFields::IP).enabled()
+}
+
+/// An event of each kind: on a thread, on a CPU, sampling.
+fn some_events() -> Result<Vec<Event>> {
+    Ok(vec![
+        counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?,
+        counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(0))?,
+        counters::open(&sampling(), Target::ThisThread)?,
+    ])
+}
+
+/// Fails unless each event reports that its PMU is gone.
+fn check_revoked(events: &[Event]) -> Result<()> {
+    for event in events {
+        let before = counters::read(event)?.value;
+        ensure!(before > 0, "a revoked event lost its count");
+        workloads::run_loop(100_000);
+        let after = counters::read(event)?.value;
+        ensure!(after == before, "a revoked event went from {before} to {after}");
+        let flags = poll_now(event)?;
+        ensure!(flags.contains(PollFlags::ERR), "poll of a revoked event says {flags:?}");
+        for (what, answer) in [
+            ("enable", event.enable()),
+            ("disable", event.disable()),
+            ("reset", event.reset()),
+        ] {
+            let errno = answer.as_ref().err().and_then(perfshim::Error::errno);
+            ensure!(
+                errno == Some(Errno::NODEV),
+                "{what} of a revoked event gave {answer:?}, not ENODEV"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Fails unless nothing can be opened on the PMU that had this number.
+fn check_gone(type_id: u32) -> Result<()> {
+    let own = perfshim::EventConfig::new(type_id, 0x11);
+    for attr in [Attr::new(CYCLES), Attr::new(own)] {
+        let answer = counters::refusal(&attr, Target::ThisThread)?;
+        ensure!(answer == Some(Errno::NOENT), "without a PMU an open gave {answer:?}, not ENOENT");
+    }
+    ensure!(Pmu::find().is_err(), "sysfs still shows the PMU");
+    Ok(())
+}
+
+/// Fails unless cycles are counted.
+fn check_counts() -> Result<()> {
+    let event = counters::open(&Attr::new(CYCLES), Target::ThisThread)?;
+    let count = counters::count(&event, || workloads::run_loop(100_000))?;
+    ensure!(count > 0, "no cycles were counted");
+    Ok(())
+}
+
+fn unbind_revokes() -> Result<()> {
+    let type_id = Pmu::find()?.type_id();
+    let binding = Binding::find()?;
+    let events = some_events()?;
+    workloads::run_loop(1_000_000);
+    binding.unbind()?;
+    check_revoked(&events)?;
+    check_gone(type_id)?;
+    binding.bind()?;
+    // What was revoked stays so.
+    check_revoked(&events)?;
+    check_counts()
+}
+
+fn rebind() -> Result<()> {
+    let binding = Binding::find()?;
+    for _ in 0..10 {
+        binding.unbind()?;
+        binding.bind()?;
+        check_counts()?;
+    }
+    Ok(())
+}
+
+fn busy() -> Result<()> {
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
+    let answer = unload();
+    ensure!(
+        answer == Err(Errno::AGAIN),
+        "rmmod with an event open gave {answer:?}, not EAGAIN (in use)"
+    );
+    let before = counters::read(&event)?.value;
+    workloads::run_loop(100_000);
+    let after = counters::read(&event)?.value;
+    ensure!(after > before, "after the refused rmmod the event went from {before} to {after}");
+    let type_id = Pmu::find()?.type_id();
+    drop(event);
+    unload_soon()?;
+    check_gone(type_id)?;
+    load()?;
+    check_counts()
+}
+
+/// Unloads the module once the kernel has let go of the events that were just closed.
+fn unload_soon() -> Result<()> {
+    guest::wait_until("rmmod with all events closed", Duration::from_secs(10), || {
+        match unload() {
+            Ok(()) => Ok(true),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    })
+}
+
+fn unload_after_unbind() -> Result<()> {
+    let binding = Binding::find()?;
+    let type_id = Pmu::find()?.type_id();
+    let events = some_events()?;
+    workloads::run_loop(1_000_000);
+    binding.unbind()?;
+    unload_soon()?;
+    // Nothing of the module is left, and the descriptors still answer.
+    check_revoked(&events)?;
+    check_gone(type_id)?;
+    load()?;
+    check_revoked(&events)?;
+    drop(events);
+    check_counts()
+}
+
+/// Opens, samples, reads and closes events in each of several threads, whatever the driver does,
+/// while `body` runs.
+fn under_load(body: impl FnOnce() -> Result<()>) -> Result<()> {
+    const THREADS: u32 = 4;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let workers: Vec<_> = (0..THREADS)
+            .map(|cpu| {
+                let stop = &stop;
+                scope.spawn(move || -> Result<u64> {
+                    let mut counted = 0;
+                    while !stop.load(Ordering::Relaxed) {
+                        counted += use_events(cpu)?;
+                    }
+                    Ok(counted)
+                })
+            })
+            .collect();
+        let result = body();
+        stop.store(true, Ordering::Relaxed);
+        let mut total = 0;
+        for worker in workers {
+            total += worker.join().ok().context("a worker ended early")??;
+        }
+        result?;
+        ensure!(total > 0, "nothing was counted all the while");
+        Ok(())
+    })
+}
+
+/// Opens events on a thread and a CPU, uses them, and returns what they counted. A PMU that is not
+/// there, or goes, is no failure.
+fn use_events(cpu: u32) -> Result<u64> {
+    let mut counted = 0;
+    for (attr, target) in [
+        (sampling().inherit(), Target::ThisThread),
+        (Attr::new(CYCLES).enabled(), Target::Cpu(cpu)),
+    ] {
+        let event = match Event::open(&attr, target) {
+            Ok(event) => event,
+            Err(error) if may_be_gone(&error) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        workloads::run_loop(20_000);
+        match event.disable() {
+            Ok(()) => {}
+            Err(error) if may_be_gone(&error) => {}
+            Err(error) => return Err(error.into()),
+        }
+        counted += event.read()?.value;
+    }
+    Ok(counted)
+}
+
+/// Whether an error says that the PMU is not there.
+fn may_be_gone(error: &perfshim::Error) -> bool {
+    matches!(error.errno(), Some(Errno::NOENT | Errno::NODEV))
+}
+
+fn bind_storm() -> Result<()> {
+    guest::need_cpus(4)?;
+    let _rate = guest::SampleRate::unlimited()?;
+    let binding = Binding::find()?;
+    under_load(|| {
+        for _ in 0..40 {
+            binding.unbind()?;
+            binding.bind()?;
+            workloads::run_for(Duration::from_millis(20));
+        }
+        Ok(())
+    })?;
+    check_counts()
+}
+
+fn load_storm() -> Result<()> {
+    guest::need_cpus(4)?;
+    let _rate = guest::SampleRate::unlimited()?;
+    under_load(|| {
+        for _ in 0..20 {
+            // In use most of the time: unbinding takes the events away first.
+            Binding::find()?.unbind()?;
+            unload_soon()?;
+            load()?;
+            workloads::run_for(Duration::from_millis(20));
+        }
+        Ok(())
+    })?;
+    check_counts()
+}
+
+fn hotplug() -> Result<()> {
+    use crate::guest::{Online, set_online};
+    guest::need_cpus(2)?;
+    // Off line while the driver goes: the CPU must come back without it.
+    set_online(1, Online::No)?;
+    unload_soon()?;
+    set_online(1, Online::Yes)?;
+    // Off line while the driver comes: it must set the CPU up when it comes back.
+    set_online(1, Online::No)?;
+    load()?;
+    set_online(1, Online::Yes)?;
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(1))?;
+    let _stay = guest::Pinned::to(1)?;
+    let before = counters::read(&event)?.value;
+    workloads::run_for(Duration::from_millis(50));
+    let after = counters::read(&event)?.value;
+    ensure!(after > before, "on the CPU that came later the count went from {before} to {after}");
+    Ok(())
+}

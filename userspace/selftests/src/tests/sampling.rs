@@ -1,0 +1,491 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Samples: how many, and what is in them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use perfshim::{Attr, Exclude, Rate, Ring, SampleFields, Target, Wake, Wakeup};
+use perfshim::symbols::{Frame, Mode, Symbolizer};
+use rustix::thread::gettid;
+use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
+
+use crate::counters::{self, CYCLES, Within, user};
+use crate::guest;
+use crate::records::{Records, Sample};
+use crate::registry::Test;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "sample-count",
+        "there are exactly as many samples as the count has periods",
+        count,
+    )
+    .icount(),
+    Test::new(
+        "sample-fields",
+        "IP is in the loop, TID, CPU and PERIOD are those of the thread, TIME is a period apart",
+        fields,
+    )
+    .icount(),
+    Test::new(
+        "sample-callchain",
+        "every call chain is the stack's return addresses, down to the caller of main",
+        callchain,
+    )
+    .icount(),
+    Test::new(
+        "sample-kernel",
+        "samples of the kernel alone lie in the kernel, and their chains lead back to user space",
+        kernel,
+    )
+    .icount(),
+    Test::new(
+        "sample-frequency",
+        "in frequency mode there are about as many samples a second as were asked for",
+        frequency,
+    )
+    .icount()
+    .timeout(120),
+    Test::new(
+        "sample-period-change",
+        "PERF_EVENT_IOC_PERIOD changes the period of an event that runs",
+        period_change,
+    )
+    .icount(),
+    Test::new(
+        "sample-refresh",
+        "PERF_EVENT_IOC_REFRESH lets through so many overflows, then the event stops",
+        refresh,
+    )
+    .icount(),
+    Test::new(
+        "sample-wakeup",
+        "a reader is woken after as many samples as it asked for",
+        wakeup,
+    )
+    .smp(2),
+    Test::new(
+        "sample-several-counters",
+        "counters that overflow together each get every sample, in one interrupt",
+        several_counters,
+    ),
+    Test::new(
+        "sample-long-period",
+        "a period of more than 31 bits gives as many samples as the count has periods",
+        long_period,
+    )
+    .timeout(120),
+    Test::new(
+        "sample-long-period-a57",
+        "the same on 32-bit counters, which overflow several times a period",
+        long_period,
+    )
+    .cpu("cortex-a57")
+    .timeout(120),
+    Test::new(
+        "sample-throttle",
+        "above the allowed rate the kernel throttles, says so, and the count stays whole",
+        throttle,
+    ),
+    Test::new(
+        "sample-sleeping-thread",
+        "a thread that sleeps between loops is sampled by its periods, wherever they end",
+        sleeping_thread,
+    )
+    .icount(),
+];
+
+/// A period that is a multiple of nothing here.
+const PERIOD: u64 = 99_991;
+const RING: usize = 1 << 20;
+
+/// Samples of user cycles, one each `period`.
+fn sampling(period: u64, fields: SampleFields) -> Attr {
+    user(CYCLES).sample(Rate::Period(period), fields)
+}
+
+/// The count and the records of a thread's event while `work` runs.
+fn sample(attr: &Attr, work: impl FnOnce()) -> Result<(u64, Records)> {
+    let _rate = guest::SampleRate::unlimited()?;
+    let event = counters::open(attr, Target::ThisThread)?;
+    let mut ring = Ring::map(&event, RING)?;
+    let count = counters::count(&event, work)?;
+    let mut records = Records::default();
+    records.drain(&mut ring, event.attr())?;
+    Ok((count, records))
+}
+
+/// Fails unless there are as many samples as the count has periods, and none was lost.
+fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
+    let (got, want) = (records.samples.len() as u64, count / period);
+    ensure!(
+        got == want,
+        "{count} events at a period of {period} gave {got} samples, not {want}"
+    );
+    ensure!(got > 0, "there was no sample");
+    records.check_nothing_lost()
+}
+
+fn count() -> Result<()> {
+    for period in [PERIOD, 10 * PERIOD, 10_007] {
+        let attr = sampling(period, SampleFields::IP);
+        let (count, records) = sample(&attr, || run_loop(1_000_000))?;
+        check_number(&records, count, period)?;
+    }
+    Ok(())
+}
+
+/// Iterations that end half a period after the last sample, so that all samples are in the loop.
+fn iterations(samples: u64) -> u64 {
+    (samples * PERIOD + PERIOD / 2) / INSTRUCTIONS_PER_ITERATION
+}
+
+/// Fails unless the address is in the counted loop.
+fn check_in_loop(address: u64) -> Result<()> {
+    let range = workloads::loop_range();
+    ensure!(
+        range.contains(&address),
+        "the address {address:#x} is not in the loop, {range:#x?}"
+    );
+    Ok(())
+}
+
+fn fields() -> Result<()> {
+    let fields = SampleFields::IP
+        | SampleFields::TID
+        | SampleFields::TIME
+        | SampleFields::CPU
+        | SampleFields::PERIOD;
+    let (_, records) = sample(&sampling(PERIOD, fields), || run_loop(iterations(100)))?;
+    ensure!(records.samples.len() == 100, "{} samples, not 100", records.samples.len());
+    let (pid, tid) = (std::process::id(), gettid().as_raw_nonzero().get().unsigned_abs());
+    for sample in &records.samples {
+        check_in_loop(sample.ip()?)?;
+        ensure!(
+            sample.pid == Some(pid) && sample.tid == Some(tid),
+            "sample of {:?}/{:?} in thread {pid}/{tid}",
+            sample.pid,
+            sample.tid
+        );
+        ensure!(sample.cpu == Some(0), "CPU {:?} in a guest with one", sample.cpu);
+        ensure!(
+            sample.period == Some(PERIOD),
+            "period {:?}, not {PERIOD}",
+            sample.period
+        );
+    }
+    for pair in records.samples.windows(2) {
+        let (earlier, later) = (pair[0].time()?, pair[1].time()?);
+        // A cycle is a nanosecond, and the kernel has its share.
+        ensure!(
+            later >= earlier + PERIOD,
+            "samples at {earlier} and {later} ns are nearer than {PERIOD} cycles"
+        );
+    }
+    Ok(())
+}
+
+/// Frames of the C function between main and the loop.
+const DEPTH: u64 = 7;
+
+fn callchain() -> Result<()> {
+    let fields = SampleFields::IP | SampleFields::CALLCHAIN;
+    let attr = sampling(PERIOD, fields).exclude(Exclude::CALLCHAIN_KERNEL);
+    let mut stack = Vec::new();
+    let (_, records) = sample(&attr, || {
+        stack = workloads::return_addresses(256);
+        workloads::run_calls(DEPTH, iterations(50));
+    })?;
+    ensure!(records.samples.len() == 50, "{} samples, not 50", records.samples.len());
+    // Returns to return_addresses and to the closure; then come the closure's callers.
+    let callers = stack.get(2..).context("the stack is not walkable")?;
+    let mut symbolizer = Symbolizer::new();
+    symbolizer.load_process(std::process::id())?;
+    for sample in &records.samples {
+        let chain = &sample.user_chain;
+        let names = names(&mut symbolizer, chain);
+        check_chain(sample, callers, &names)
+            .with_context(|| format!("the chain is {chain:#x?}, {names:?}"))?;
+    }
+    Ok(())
+}
+
+/// The functions of a chain.
+fn names(symbolizer: &mut Symbolizer, chain: &[u64]) -> Vec<String> {
+    let addresses = chain.iter().map(|&address| (Mode::User, address));
+    let frames = symbolizer.stack(std::process::id(), u64::MAX, addresses);
+    let name = |frame: &Frame| frame.symbol.as_ref().map(|symbol| symbol.name.to_string());
+    frames.iter().map(|frame| name(frame).unwrap_or_default()).collect()
+}
+
+/// Fails unless the chain is: the IP in the loop, a return into each of DEPTH calls, one into
+/// run_calls and one into the closure that called it, and then the closure's `callers`, among them
+/// main and what called that.
+fn check_chain(sample: &Sample, callers: &[u64], names: &[String]) -> Result<()> {
+    let chain = &sample.user_chain;
+    let (ip, returns) = chain.split_first().context("it is empty")?;
+    ensure!(*ip == sample.ip()?, "it begins at {ip:#x}, not at the IP");
+    check_in_loop(*ip)?;
+    let ours = returns.strip_suffix(callers);
+    let ours = ours.with_context(|| format!("it does not end in the callers {callers:#x?}"))?;
+    ensure!(
+        ours.len() as u64 == DEPTH + 2,
+        "there are {} frames, not {}, between the loop and the callers",
+        ours.len(),
+        DEPTH + 2
+    );
+    let (depth, rest) = names[1..].split_at(DEPTH as usize);
+    ensure!(
+        names[0] == "workload_loop" && depth.iter().all(|name| name == "workload_calls"),
+        "the functions on the way are not the {DEPTH} calls"
+    );
+    ensure!(rest[0] == "workloads::run_calls", "the calls are not by run_calls");
+    let main = names.iter().position(|name| name == "main");
+    let beyond = main.and_then(|main| names.get(main + 1));
+    ensure!(beyond.is_some(), "it does not end in the caller of main");
+    ensure!(
+        names.last().is_some_and(|name| name == "_start"),
+        "it does not reach the program's entry"
+    );
+    Ok(())
+}
+
+fn kernel() -> Result<()> {
+    let fields = SampleFields::IP | SampleFields::CALLCHAIN;
+    let attr = Attr::new(CYCLES)
+        .sample(Rate::Period(PERIOD), fields)
+        .exclude(Exclude::USER);
+    let (count, records) = sample(&attr, || {
+        for _ in 0..20_000 {
+            std::hint::black_box(rustix::process::getppid());
+        }
+    })?;
+    check_number(&records, count, PERIOD)?;
+    for sample in &records.samples {
+        let ip = sample.ip()?;
+        // The kernel has the upper half of the address space.
+        ensure!(sample.in_kernel && ip >> 63 == 1, "{ip:#x} is not in the kernel");
+        ensure!(
+            !sample.kernel_chain.is_empty(),
+            "the chain of a sample in the kernel has no kernel frame"
+        );
+        ensure!(
+            sample.kernel_chain.iter().all(|address| address >> 63 == 1),
+            "kernel frames in user space: {:#x?}",
+            sample.kernel_chain
+        );
+        ensure!(
+            !sample.user_chain.is_empty()
+                && sample.user_chain.iter().all(|address| address >> 63 == 0),
+            "the chain does not lead to the caller in user space: {:#x?}",
+            sample.user_chain
+        );
+    }
+    Ok(())
+}
+
+fn frequency() -> Result<()> {
+    const HZ: u64 = 1_000;
+    let attr = user(CYCLES).sample(
+        Rate::Frequency(HZ),
+        SampleFields::IP | SampleFields::TIME | SampleFields::PERIOD,
+    );
+    // A second of guest time; the first tenth is for the kernel to find the period.
+    let (_, records) = sample(&attr, || run_loop(100_000_000))?;
+    let first = records.samples.first().context("there was no sample")?.time()?;
+    let settled: Vec<u64> = records
+        .samples
+        .iter()
+        .map(Sample::time)
+        .collect::<Result<Vec<_>>>()?
+        .into_iter()
+        .filter(|time| *time >= first + 100_000_000)
+        .collect();
+    let (start, end) = settled.first().zip(settled.last()).context("no samples after 0.1 s")?;
+    let want = (end - start) * HZ / 1_000_000_000;
+    let got = settled.len() as u64 - 1;
+    ensure!(want > 500, "the loop took only {} ns", end - start);
+    ensure!(
+        got.within(10.0, want),
+        "{got} samples in {} ns, not about {want}",
+        end - start
+    );
+    records.check_nothing_lost()
+}
+
+fn period_change() -> Result<()> {
+    let _rate = guest::SampleRate::unlimited()?;
+    let attr = sampling(PERIOD, SampleFields::IP | SampleFields::PERIOD);
+    let event = counters::open(&attr, Target::ThisThread)?;
+    let mut ring = Ring::map(&event, RING)?;
+    event.enable()?;
+    run_loop(iterations(20));
+    event.set_period(2 * PERIOD)?;
+    run_loop(iterations(20));
+    event.disable()?;
+    let mut records = Records::default();
+    records.drain(&mut ring, event.attr())?;
+    let periods: Vec<u64> = records.samples.iter().filter_map(|sample| sample.period).collect();
+    let before = periods.iter().take_while(|period| **period == PERIOD).count();
+    ensure!(
+        periods[before..].iter().all(|period| *period == 2 * PERIOD),
+        "periods are {periods:?}"
+    );
+    ensure!(
+        before.abs_diff(20) <= 1 && (periods.len() - before).abs_diff(10) <= 1,
+        "{before} samples before the period doubled and {} after it, not 20 and 10",
+        periods.len() - before
+    );
+    Ok(())
+}
+
+fn refresh() -> Result<()> {
+    let _rate = guest::SampleRate::unlimited()?;
+    let attr = sampling(PERIOD, SampleFields::IP);
+    let event = counters::open(&attr, Target::ThisThread)?;
+    let mut ring = Ring::map(&event, RING)?;
+    for overflows in [1, 5] {
+        event.refresh(overflows)?;
+        run_loop(iterations(20));
+        let mut records = Records::default();
+        records.drain(&mut ring, event.attr())?;
+        ensure!(
+            records.samples.len() == overflows as usize,
+            "after a refresh of {overflows} there are {} samples",
+            records.samples.len()
+        );
+    }
+    Ok(())
+}
+
+fn wakeup() -> Result<()> {
+    guest::need_cpus(2)?;
+    let _rate = guest::SampleRate::unlimited()?;
+    const SAMPLES: u32 = 10;
+    let attr = Attr::new(CYCLES)
+        .sample(Rate::Period(1_000_000), SampleFields::IP)
+        .wakeup(Wakeup::Samples(SAMPLES));
+    let event = counters::open(&attr, Target::Cpu(1))?;
+    let mut ring = Ring::map(&event, RING)?;
+    let _stay = guest::Pinned::to(0)?;
+    ensure!(
+        ring.wait(Some(Duration::ZERO))? == Wake::TimedOut,
+        "a disabled event has something to read"
+    );
+    event.enable()?;
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| -> Result<()> {
+            let _stay = guest::Pinned::to(1)?;
+            workloads::run_for(Duration::from_millis(200));
+            Ok(())
+        });
+        let wake = ring.wait(Some(Duration::from_secs(10)))?;
+        let mut records = Records::default();
+        records.drain(&mut ring, event.attr())?;
+        worker.join().ok().context("the worker ended early")??;
+        ensure!(wake == Wake::Ready, "the reader was woken by {wake:?}");
+        ensure!(
+            records.samples.len() >= SAMPLES as usize,
+            "the reader was woken by {} samples, not {SAMPLES}",
+            records.samples.len()
+        );
+        Ok(())
+    })
+}
+
+fn several_counters() -> Result<()> {
+    const PERIOD: u64 = 1_000_000;
+    const EVENTS: usize = 4;
+    let _rate = guest::SampleRate::unlimited()?;
+    // One gets the cycle counter, the others event counters.
+    let attr = sampling(PERIOD, SampleFields::IP | SampleFields::ID);
+    let attrs = [(); EVENTS].map(|()| attr.clone());
+    let group = counters::open_group(&attrs, Target::ThisThread)?;
+    let mut rings = group
+        .events()
+        .map(|event| Ring::map(event, RING))
+        .collect::<perfshim::Result<Vec<_>>>()?;
+    let interrupts = || -> Result<u64> {
+        pmu::interrupts::count()?.context("/proc/interrupts has no line for the PMU")
+    };
+    let before = interrupts()?;
+    group.enable()?;
+    workloads::run_for(Duration::from_millis(500));
+    group.disable()?;
+    let interrupts = interrupts()? - before;
+    let counts = counters::read_group(&group)?;
+    let mut samples = 0;
+    for ((event, ring), count) in group.events().zip(&mut rings).zip(&counts) {
+        let mut records = Records::default();
+        records.drain(ring, event.attr())?;
+        check_number(&records, count.value, PERIOD)?;
+        samples += records.samples.len() as u64;
+    }
+    // Four at a time, were there no skid at all; two at a time on the average show it.
+    ensure!(
+        interrupts * 2 <= samples,
+        "{samples} samples of {EVENTS} events took {interrupts} interrupts"
+    );
+    Ok(())
+}
+
+fn long_period() -> Result<()> {
+    // More than half of a 32-bit counter: the driver cannot program it in one go.
+    const PERIOD: u64 = 3_000_000_000;
+    let attr = Attr::new(CYCLES).sample(Rate::Period(PERIOD), SampleFields::IP);
+    let (count, records) = sample(&attr, || {
+        workloads::run_for(Duration::from_secs(7));
+    })?;
+    ensure!(count > 2 * PERIOD, "7 s gave only {count} cycles");
+    check_number(&records, count, PERIOD)
+}
+
+fn throttle() -> Result<()> {
+    // The kernel rounds this up to whole samples a tick.
+    const RATE: u32 = 2_000;
+    const PERIOD: u64 = 20_000;
+    let _rate = guest::SampleRate::limit(RATE)?;
+    let attr = Attr::new(CYCLES).sample(
+        Rate::Period(PERIOD),
+        SampleFields::IP | SampleFields::TIME | SampleFields::TID,
+    );
+    let event = counters::open(&attr, Target::ThisThread)?;
+    let mut ring = Ring::map(&event, RING)?;
+    let start = Instant::now();
+    let count = counters::count(&event, || {
+        workloads::run_for(Duration::from_secs(1));
+    })?;
+    let elapsed = start.elapsed().as_secs_f64();
+    let mut records = Records::default();
+    records.drain(&mut ring, event.attr())?;
+    let samples = records.samples.len();
+    ensure!(
+        records.throttled > 0,
+        "{} samples a second were asked for, {RATE} allowed: nothing was throttled, and there are \
+         {samples} samples",
+        1_000_000_000 / PERIOD
+    );
+    ensure!(
+        records.unthrottled > 0 && records.unthrottled.abs_diff(records.throttled) <= 1,
+        "throttled {} times, unthrottled {} times",
+        records.throttled,
+        records.unthrottled
+    );
+    // A throttled event has one sample more than its limit in a tick; ticks are 1 to 10 ms.
+    let limit = f64::from(RATE) * elapsed * 2.0;
+    ensure!(
+        (samples as f64) < limit,
+        "{samples} samples in {elapsed:.2} s at a limit of {RATE} a second"
+    );
+    ensure!(count > 0, "nothing was counted");
+    Ok(())
+}
+
+fn sleeping_thread() -> Result<()> {
+    // Less than a period between sleeps: what is left of it has to be kept.
+    let slice = PERIOD / INSTRUCTIONS_PER_ITERATION / 3;
+    let (count, records) = sample(&sampling(PERIOD, SampleFields::IP), || {
+        workloads::run_with_sleeps(100, slice, Duration::from_micros(200));
+    })?;
+    check_number(&records, count, PERIOD)
+}
