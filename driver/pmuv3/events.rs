@@ -6,13 +6,17 @@
 //! "PMU events and event numbers". The generic events of perf are mapped to the same Arm events,
 //! and refused with the same error, as drivers/perf/arm_pmuv3.c does.
 
-use crate::caps::Pmceid;
-use crate::evtyper::EventId;
-use crate::layout::CycleCounter;
-use crate::layout::EventCounters;
-use crate::layout::Length;
-use crate::layout::Reader;
-use crate::refusal::Refusal;
+use crate::{
+    caps::Pmceid,
+    evtyper::EventId,
+    layout::{
+        CycleCounter,
+        EventCounters,
+        Length,
+        Reader, //
+    },
+    refusal::Refusal, //
+};
 
 /// Level 1 instruction cache refill.
 pub(crate) const L1I_CACHE_REFILL: EventId = EventId(0x01);

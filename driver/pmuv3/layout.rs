@@ -2,12 +2,18 @@
 
 //! Which counter takes an event and how the event's count lies in it, free of the kernel's types.
 
-use crate::counters::Counter;
-use crate::counters::CounterSet;
-use crate::events::CPU_CYCLES;
-use crate::events::INST_RETIRED;
-use crate::evtyper::Pmevtyper;
-use crate::refusal::Refusal;
+use crate::{
+    counters::{
+        Counter,
+        CounterSet, //
+    },
+    events::{
+        CPU_CYCLES,
+        INST_RETIRED, //
+    },
+    evtyper::Pmevtyper,
+    refusal::Refusal, //
+};
 
 /// The event counters of a PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -27,46 +27,47 @@ use core::arch::asm;
 
 use kernel::bitfield;
 
-use crate::caps::Pmceid;
-use crate::caps::Pmmir;
-use crate::counters::Counter;
-use crate::counters::CounterSet;
-use crate::evtyper::KernelLevel;
-use crate::evtyper::Pmevtyper;
-use crate::layout::CycleCounter;
-use crate::layout::EventCounters;
+use crate::{
+    caps::{
+        Pmceid,
+        Pmmir, //
+    },
+    counters::{
+        Counter,
+        CounterSet, //
+    },
+    evtyper::{
+        KernelLevel,
+        Pmevtyper, //
+    },
+    layout::{
+        CycleCounter,
+        EventCounters, //
+    }, //
+};
 
-/// Reads a system register.
-///
-/// Expands to an `unsafe` block: the caller says in front of it why the PE has the register.
+/// Reads a system register. Unsafe: the PE must have it.
 macro_rules! mrs {
     ($register:expr) => {{
         let value: u64;
-        unsafe {
-            asm!(
-                concat!("mrs {}, ", $register),
-                out(reg) value,
-                options(nomem, nostack, preserves_flags),
-            )
-        };
+        asm!(
+            concat!("mrs {}, ", $register),
+            out(reg) value,
+            options(nomem, nostack, preserves_flags),
+        );
         value
     }};
 }
 
-/// Writes a system register.
-///
-/// Expands to an `unsafe` block: the caller says in front of it why the PE has the register.
+/// Writes a `u64` to a system register. Unsafe: the PE must have it.
 macro_rules! msr {
-    ($register:expr, $value:expr) => {{
-        let value: u64 = $value;
-        unsafe {
-            asm!(
-                concat!("msr ", $register, ", {}"),
-                in(reg) value,
-                options(nomem, nostack, preserves_flags),
-            )
-        };
-    }};
+    ($register:expr, $value:expr) => {
+        asm!(
+            concat!("msr ", $register, ", {}"),
+            in(reg) $value,
+            options(nomem, nostack, preserves_flags),
+        )
+    };
 }
 
 /// Picks the instruction for an event counter: its number is part of the register's name.
@@ -179,8 +180,8 @@ impl Version {
     /// Returns the version of the PE that executes this, `None` when it has no PMUv3.
     fn of_this_pe() -> Option<Self> {
         // SAFETY: Every AArch64 PE has the register, and the kernel may read it.
-        let version = Self(IdAa64dfr0::from_raw(mrs!("id_aa64dfr0_el1")).pmuver().get());
-        match version {
+        let dfr0 = unsafe { mrs!("id_aa64dfr0_el1") };
+        match Self(IdAa64dfr0::from_raw(dfr0).pmuver().get()) {
             Self::NOT_IMPLEMENTED | Self::IMPLEMENTATION_DEFINED => None,
             version => Some(version),
         }
@@ -190,7 +191,8 @@ impl Version {
 /// The exception level that executes this, which is the kernel's.
 pub(crate) fn kernel_level() -> KernelLevel {
     // SAFETY: Every PE has the register, and the kernel may read it.
-    match CurrentEl::from_raw(mrs!("currentel")).el().get() {
+    let current_el = unsafe { mrs!("currentel") };
+    match CurrentEl::from_raw(current_el).el().get() {
         2 => KernelLevel::El2,
         _ => KernelLevel::El1,
     }
@@ -223,12 +225,11 @@ impl Registers {
     pub(crate) fn probe() -> Option<Self> {
         let version = Version::of_this_pe()?;
         // SAFETY: Every PE with PMUv3 has the register.
-        let pmcr = Pmcr::from_raw(mrs!("pmcr_el0"));
+        let pmcr = Pmcr::from_raw(unsafe { mrs!("pmcr_el0") });
         // SAFETY: Every AArch64 PE has the register, which reads as 0 where it is not allocated.
-        let dfr1 = IdAa64dfr1::from_raw(mrs!("id_aa64dfr1_el1"));
+        let dfr1 = IdAa64dfr1::from_raw(unsafe { mrs!("id_aa64dfr1_el1") });
 
-        // PMCR_EL0.N has five bits.
-        let event_counters = CounterSet::first_event_counters(pmcr.n().get() as u8);
+        let event_counters = CounterSet::first_event_counters(pmcr.n().cast::<u8>().get());
         let mut counters = event_counters.with(Counter::CYCLE);
         if dfr1.pmicntr().get() != 0 {
             counters = counters.with(Counter::INSTRUCTION);
@@ -248,7 +249,7 @@ impl Registers {
         self.counters
     }
 
-    /// Returns how wide the event counters are when [`Registers::reset_value`] is in PMCR_EL0.
+    /// Returns how wide the event counters are when [`Registers::stopped`] is in PMCR_EL0.
     pub(crate) fn event_counters(self) -> EventCounters {
         if self.version >= Version::V3P5 {
             EventCounters::Bits64
@@ -263,7 +264,7 @@ impl Registers {
         const OLYMPUS: (u64, u64) = (0x4e, 0x010);
 
         // SAFETY: Every AArch64 PE has the register, and the kernel may read it.
-        let midr = Midr::from_raw(mrs!("midr_el1"));
+        let midr = Midr::from_raw(unsafe { mrs!("midr_el1") });
         match (midr.implementer().get(), midr.part().get()) {
             OLYMPUS => CycleCounter::Avoid,
             _ => CycleCounter::Use,
@@ -273,9 +274,9 @@ impl Registers {
     /// Reads PMCEID0_EL0 and PMCEID1_EL0, Performance Monitors Common Event Identification.
     pub(crate) fn pmceid(self) -> Pmceid {
         // SAFETY: By the type invariant there is a PMUv3, and each has these registers.
-        let pmceid0 = mrs!("pmceid0_el0");
+        let pmceid0 = unsafe { mrs!("pmceid0_el0") };
         // SAFETY: As above.
-        let pmceid1 = mrs!("pmceid1_el0");
+        let pmceid1 = unsafe { mrs!("pmceid1_el0") };
         Pmceid::new(pmceid0, pmceid1)
     }
 
@@ -285,7 +286,7 @@ impl Registers {
             return Pmmir::default();
         }
         // SAFETY: FEAT_PMUv3p4 is implemented, and with it comes the register S3_0_C9_C14_6.
-        Pmmir::from_bits(mrs!("s3_0_c9_c14_6"))
+        Pmmir::from_bits(unsafe { mrs!("s3_0_c9_c14_6") })
     }
 
     /// Returns the value of PMCR_EL0 with all counters stopped and as wide as they can be.
@@ -301,55 +302,55 @@ impl Registers {
     #[inline]
     pub(crate) fn set_pmcr(self, pmcr: Pmcr) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmcr_el0", pmcr.into_raw());
+        unsafe { msr!("pmcr_el0", pmcr.into_raw()) };
     }
 
     /// Writes PMCNTENSET_EL0, Count Enable Set: the counters in `set` count while PMCR_EL0.E is 1.
     #[inline]
     pub(crate) fn set_pmcntenset(self, set: CounterSet) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmcntenset_el0", set.bits());
+        unsafe { msr!("pmcntenset_el0", set.bits()) };
     }
 
     /// Writes PMCNTENCLR_EL0, Count Enable Clear: the counters in `set` do not count.
     #[inline]
     pub(crate) fn set_pmcntenclr(self, set: CounterSet) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmcntenclr_el0", set.bits());
+        unsafe { msr!("pmcntenclr_el0", set.bits()) };
     }
 
     /// Writes PMINTENSET_EL1, Interrupt Enable Set: overflows of the counters in `set` interrupt.
     #[inline]
     pub(crate) fn set_pmintenset(self, set: CounterSet) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmintenset_el1", set.bits());
+        unsafe { msr!("pmintenset_el1", set.bits()) };
     }
 
     /// Writes PMINTENCLR_EL1, Interrupt Enable Clear: overflows in `set` do not interrupt.
     #[inline]
     pub(crate) fn set_pmintenclr(self, set: CounterSet) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmintenclr_el1", set.bits());
+        unsafe { msr!("pmintenclr_el1", set.bits()) };
     }
 
     /// Reads PMOVSCLR_EL0, Overflow Flag Status: the counters that have overflowed.
     #[inline]
     pub(crate) fn pmovsclr(self) -> CounterSet {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        CounterSet::from_bits(mrs!("pmovsclr_el0"))
+        CounterSet::from_bits(unsafe { mrs!("pmovsclr_el0") })
     }
 
     /// Writes PMOVSCLR_EL0: the counters in `set` have not overflowed, and no longer interrupt.
     #[inline]
     pub(crate) fn set_pmovsclr(self, set: CounterSet) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmovsclr_el0", set.bits());
+        unsafe { msr!("pmovsclr_el0", set.bits()) };
     }
 
     /// Writes 0 to PMUSERENR_EL0, User Enable: user space cannot touch the registers.
     pub(crate) fn deny_user_access(self) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        msr!("pmuserenr_el0", 0);
+        unsafe { msr!("pmuserenr_el0", 0u64) };
     }
 
     /// Reads PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. A counter that there is not reads as 0.
@@ -358,7 +359,7 @@ impl Registers {
         macro_rules! pmevcntr {
             ($n:literal) => {
                 // SAFETY: `n` is the index of a counter that there is, by the check below.
-                mrs!(concat!("pmevcntr", $n, "_el0"))
+                unsafe { mrs!(concat!("pmevcntr", $n, "_el0")) }
             };
         }
 
@@ -368,10 +369,10 @@ impl Registers {
         event_counter!(counter.index(), pmevcntr; _ => {
             if counter == Counter::CYCLE {
                 // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-                mrs!("pmccntr_el0")
+                unsafe { mrs!("pmccntr_el0") }
             } else {
                 // SAFETY: The instruction counter is among the counters that there are.
-                mrs!("s3_3_c9_c4_0")
+                unsafe { mrs!("s3_3_c9_c4_0") }
             }
         })
     }
@@ -382,7 +383,7 @@ impl Registers {
         macro_rules! set_pmevcntr {
             ($n:literal, $value:expr) => {
                 // SAFETY: `n` is the index of a counter that there is, by the check below.
-                msr!(concat!("pmevcntr", $n, "_el0"), $value)
+                unsafe { msr!(concat!("pmevcntr", $n, "_el0"), $value) }
             };
         }
 
@@ -392,10 +393,10 @@ impl Registers {
         event_counter!(counter.index(), set_pmevcntr, value; _ => {
             if counter == Counter::CYCLE {
                 // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-                msr!("pmccntr_el0", value)
+                unsafe { msr!("pmccntr_el0", value) }
             } else {
                 // SAFETY: The instruction counter is among the counters that there are.
-                msr!("s3_3_c9_c4_0", value)
+                unsafe { msr!("s3_3_c9_c4_0", value) }
             }
         })
     }
@@ -407,7 +408,7 @@ impl Registers {
         macro_rules! set_pmevtyper {
             ($n:literal, $value:expr) => {
                 // SAFETY: `n` is the index of a counter that there is, by the check below.
-                msr!(concat!("pmevtyper", $n, "_el0"), $value)
+                unsafe { msr!(concat!("pmevtyper", $n, "_el0"), $value) }
             };
         }
 
@@ -417,10 +418,10 @@ impl Registers {
         event_counter!(counter.index(), set_pmevtyper, typer.bits(); _ => {
             if counter == Counter::CYCLE {
                 // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-                msr!("pmccfiltr_el0", typer.filter_bits())
+                unsafe { msr!("pmccfiltr_el0", typer.filter_bits()) }
             } else {
                 // SAFETY: The instruction counter is among the counters that there are.
-                msr!("s3_3_c9_c6_0", typer.filter_bits())
+                unsafe { msr!("s3_3_c9_c6_0", typer.filter_bits()) }
             }
         })
     }

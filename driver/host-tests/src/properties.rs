@@ -4,28 +4,38 @@
 
 use proptest::prelude::*;
 
-use crate::caps::Pmceid;
-use crate::counters::Counter;
-use crate::counters::CounterSet;
-use crate::events::Offer;
-use crate::events::Selection;
-use crate::events::Target;
-use crate::events::Wish;
-use crate::evtyper::EventId;
-use crate::evtyper::Exclude;
-use crate::evtyper::Filter;
-use crate::evtyper::KernelLevel;
-use crate::evtyper::Pmevtyper;
-use crate::evtyper::Threshold;
-use crate::layout::CycleCounter;
-use crate::layout::EventCounters;
-use crate::layout::Fit;
-use crate::layout::Layout;
-use crate::layout::Length;
-use crate::layout::Need;
-use crate::layout::Place;
-use crate::layout::Reader;
-use crate::refusal::Refusal;
+use crate::{
+    caps::Pmceid,
+    counters::{
+        Counter,
+        CounterSet, //
+    },
+    events::{
+        Offer,
+        Selection,
+        Target,
+        Wish, //
+    },
+    evtyper::{
+        EventId,
+        Exclude,
+        Filter,
+        KernelLevel,
+        Pmevtyper,
+        Threshold, //
+    },
+    layout::{
+        CycleCounter,
+        EventCounters,
+        Fit,
+        Layout,
+        Length,
+        Need,
+        Place,
+        Reader, //
+    },
+    refusal::Refusal, //
+};
 
 fn event_counters() -> impl Strategy<Value = EventCounters> {
     prop_oneof![Just(EventCounters::Bits32), Just(EventCounters::Bits64)]
