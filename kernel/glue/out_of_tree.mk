@@ -44,6 +44,10 @@ glue-opaque := $(glue-opaque)|perf_callchain_entry|perf_raw_record|perf_branch_s
 glue-functions := perf_pmu_register|perf_pmu_unregister|perf_pmu_migrate_context
 glue-functions := $(glue-functions)|perf_event_update_userpage|sched_clock|irq_check_status_bit
 glue-functions := $(glue-functions)|smp_call_function_any
+# Where the kernel has KUnit built in, the module has the tests.
+glue-functions := $(glue-functions)|perf_event_create_kernel_counter|perf_event_read_value
+glue-functions := $(glue-functions)|perf_event_enable|perf_event_disable
+glue-functions := $(glue-functions)|perf_event_release_kernel
 glue-vars := PERF_PMU_CAP_.*|PERF_EF_.*|PERF_HES_.*|PERF_ATTACH_TASK|IRQ_PER_CPU_DEVID
 glue-vars := $(glue-vars)|RUST_CONST_HELPER_.*
 

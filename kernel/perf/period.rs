@@ -112,8 +112,8 @@ impl Round {
     }
 }
 
-#[cfg(CONFIG_KUNIT = "y")]
-#[kernel::prelude::kunit_tests(rust_perf_period)]
+#[cfg(any(CONFIG_KUNIT, test))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_perf_period))]
 mod tests {
     use super::*;
 

@@ -246,10 +246,10 @@ mod kunit {
     }
 
     fn new_pmu() -> Result<Arc<Pmu<Fake>>> {
-        Pmu::new::<Error>(try_pin_init!(Fake {
+        Pmu::new(Fake {
             in_charge: Atomic::new(0),
             counters: PerCpu::new(|_cpu| Counters::new())?,
-        }? Error))
+        })
     }
 
     fn bound(faux: &faux::Registration) -> &Device<Bound> {
@@ -281,7 +281,12 @@ mod kunit {
             // SAFETY: The PMU is registered, so the number does not change.
             attr.type_ = unsafe { (*pmu.as_raw()).type_ } as u32;
             attr.config = config;
-            attr.__bindgen_anon_1.sample_period = sample_period;
+            // SAFETY: The union consists of numbers of this size.
+            unsafe {
+                (&raw mut attr.__bindgen_anon_1)
+                    .cast::<u64>()
+                    .write(sample_period)
+            };
 
             // SAFETY: `attr` is valid; there is no task, no handler and no context.
             let event = from_err_ptr(unsafe {
@@ -525,8 +530,12 @@ mod kunit {
 
     impl Bare {
         fn new(pmu: *mut bindings::pmu) -> Result<Self> {
-            // SAFETY: All fields may be zero.
-            let event = unsafe { KBox::<bindings::perf_event>::new_uninit(GFP_KERNEL)?.zeroed() };
+            let mut event = KBox::<bindings::perf_event>::new_uninit(GFP_KERNEL)?;
+            // SAFETY: The memory is ours, and all fields may be zero.
+            let event = unsafe {
+                event.as_mut_ptr().write_bytes(0, 1);
+                event.assume_init()
+            };
             let mut this = Self(event);
             let raw = this.raw();
 
