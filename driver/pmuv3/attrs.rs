@@ -102,7 +102,7 @@ pub(crate) const EVENTS: [(&CStr, EventId); 88] = [
 ];
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_attrs))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_attrs))]
 mod tests {
     use super::*;
 

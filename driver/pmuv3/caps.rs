@@ -79,7 +79,7 @@ impl Pmceid {
 }
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_caps))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_caps))]
 mod tests {
     use super::*;
 

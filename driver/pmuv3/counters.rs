@@ -191,7 +191,7 @@ impl IntoIterator for CounterSet {
 }
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_counters))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_counters))]
 mod tests {
     use super::*;
 

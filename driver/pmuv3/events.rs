@@ -221,7 +221,7 @@ impl Offer {
 }
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_events))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_events))]
 mod tests {
     use super::*;
 

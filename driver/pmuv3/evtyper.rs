@@ -187,7 +187,7 @@ impl Threshold {
 }
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_evtyper))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_evtyper))]
 mod tests {
     use super::*;
 

@@ -198,7 +198,7 @@ fn odd_of_free_pair(free: CounterSet) -> Option<Counter> {
 }
 
 #[cfg(any(CONFIG_KUNIT, test))]
-#[cfg_attr(CONFIG_KUNIT, kernel::macros::kunit_tests(rust_pmuv3_layout))]
+#[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_layout))]
 mod tests {
     use super::*;
     use crate::evtyper::EventId;

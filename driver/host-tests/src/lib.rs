@@ -19,6 +19,8 @@ mod events;
 mod evtyper;
 #[path = "../../pmuv3/layout.rs"]
 mod layout;
+#[path = "../../../kernel/perf/period.rs"]
+mod period;
 #[path = "../../pmuv3/refusal.rs"]
 mod refusal;
 

@@ -34,6 +34,11 @@ use crate::{
         Place,
         Reader, //
     },
+    period::{
+        CounterWidth,
+        Period,
+        Round, //
+    },
     refusal::Refusal, //
 };
 
@@ -304,5 +309,62 @@ proptest! {
         let base = if bit < 32 { 0 } else { 0x4000 };
         let expected = base + (register * 32 + bit % 32) as u16;
         prop_assert_eq!(events, vec![expected]);
+    }
+
+    /// However the events fall into rounds and however late each interrupt is served, every period
+    /// that has passed gives a sample, except when a whole period passed unseen, and none is early.
+    #[test]
+    fn samples_follow_the_count(
+        bits in 8u32..=64,
+        period in 1i64..1 << 40,
+        late in prop::collection::vec(0u64..100, 1..50),
+    ) {
+        let width = CounterWidth::new(bits).unwrap();
+        let mut left = period;
+        let mut counted = 0u64;
+        let mut samples = 0u64;
+        let mut skipped = false;
+        let mut round = Round::next(left, period, width);
+        for late in late {
+            // The counter runs to its overflow and a little further, until it is read.
+            let late = late.min(width.max_round());
+            let events = width.max().wrapping_sub(round.start & width.max()).wrapping_add(1);
+            let events = events.wrapping_add(late) & width.max();
+            let seen = width.events_between(round.start, round.start.wrapping_add(events));
+            prop_assert_eq!(seen, events);
+            counted += events;
+            left -= events as i64;
+            skipped |= left <= -period;
+            round = Round::next(left, period, width);
+            left = round.left;
+            samples += u64::from(round.period == Period::Elapsed);
+            prop_assert!(samples <= counted / period as u64);
+            if !skipped {
+                prop_assert_eq!(samples, counted / period as u64);
+            }
+            prop_assert!(left > 0 && left <= period);
+        }
+    }
+
+    /// A round is at most half of what the counter can hold, so that the value that is read after
+    /// a late interrupt cannot be taken for one before the overflow.
+    #[test]
+    fn a_round_leaves_half_of_the_range(
+        bits in 1u32..=64,
+        left in any::<i64>(),
+        period in 0i64..=i64::MAX,
+    ) {
+        let width = CounterWidth::new(bits).unwrap();
+        let round = Round::next(left, period, width);
+        let length = round.start.wrapping_neg();
+        prop_assert!(length <= width.max_round().max(1) || round.left <= 0);
+    }
+
+    /// The difference of two values is right even when the counter has wrapped in between.
+    #[test]
+    fn events_between_wraps(bits in 1u32..=64, start in any::<u64>(), events in any::<u64>()) {
+        let width = CounterWidth::new(bits).unwrap();
+        let events = events & width.max();
+        prop_assert_eq!(width.events_between(start, start.wrapping_add(events)), events);
     }
 }
