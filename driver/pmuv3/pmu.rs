@@ -230,18 +230,17 @@ impl Pmuv3 {
     /// Returns where the event stands.
     #[inline]
     pub(crate) fn count(&self, place: Place) -> u64 {
-        let regs = self.identity.regs;
-        let value = regs.count(place.counter);
-        let value = match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => self.count_pair(value, place.counter, even),
-            _ => value,
-        };
-        place.fit.to_count(value)
+        match (place.fit, place.counter.chained_to()) {
+            (Fit::Pair, Some(even)) => self.count_pair(place.counter, even),
+            (fit, _) => fit.to_count(self.identity.regs.count(place.counter)),
+        }
     }
 
     /// The even counter may overflow into the odd one while they are read one after the other.
-    fn count_pair(&self, before: u64, odd: Counter, even: Counter) -> u64 {
+    #[cold]
+    fn count_pair(&self, odd: Counter, even: Counter) -> u64 {
         let regs = self.identity.regs;
+        let before = regs.count(odd);
         let low = regs.count(even);
         let after = regs.count(odd);
         if before == after {
@@ -255,28 +254,36 @@ impl Pmuv3 {
     /// Makes the event stand at `count`.
     #[inline]
     pub(crate) fn set_count(&self, place: Place, count: u64) {
-        let regs = self.identity.regs;
-        let value = place.fit.to_hardware(count);
         match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => {
-                regs.set_count(place.counter, value >> 32);
-                regs.set_count(even, value & 0xffff_ffff);
+            (Fit::Pair, Some(even)) => self.set_pair(place.counter, even, count),
+            (fit, _) => {
+                let value = fit.to_hardware(count);
+                self.identity.regs.set_count(place.counter, value);
             }
-            _ => regs.set_count(place.counter, value),
         }
+    }
+
+    #[cold]
+    fn set_pair(&self, odd: Counter, even: Counter, count: u64) {
+        let regs = self.identity.regs;
+        regs.set_count(odd, count >> 32);
+        regs.set_count(even, count & 0xffff_ffff);
     }
 
     /// Chooses what is counted.
     #[inline]
     fn select(&self, place: Place, typer: Pmevtyper) {
-        let regs = self.identity.regs;
         match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => {
-                regs.set_type(even, typer);
-                regs.set_type(place.counter, Pmevtyper::CHAIN);
-            }
-            _ => regs.set_type(place.counter, typer),
+            (Fit::Pair, Some(even)) => self.select_pair(place.counter, even, typer),
+            _ => self.identity.regs.set_type(place.counter, typer),
         }
+    }
+
+    #[cold]
+    fn select_pair(&self, odd: Counter, even: Counter, typer: Pmevtyper) {
+        let regs = self.identity.regs;
+        regs.set_type(even, typer);
+        regs.set_type(odd, Pmevtyper::CHAIN);
     }
 
     /// Returns where an event that has been added is counted.
