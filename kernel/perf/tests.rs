@@ -324,11 +324,18 @@ mod kunit {
             unsafe { (&raw const (*self.0.as_ptr()).state).read_volatile() }
         }
 
+        fn is_active(&self) -> bool {
+            self.state() == bindings::perf_event_state_PERF_EVENT_STATE_ACTIVE
+        }
+
         fn cpu(&self) -> i32 {
             // SAFETY: The event was opened and is not released yet.
             unsafe { (&raw const (*self.0.as_ptr()).cpu).read_volatile() }
         }
     }
+
+    // SAFETY: Perf core's functions may be called from any thread.
+    unsafe impl Sync for Counter {}
 
     impl Drop for Counter {
         fn drop(&mut self) {
@@ -387,7 +394,7 @@ mod kunit {
     #[test]
     fn an_event_counts_while_it_is_enabled() -> Result {
         let pmu = new_pmu()?;
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_counts")?;
         let counter = Counter::open(&pmu, TICKS, 0)?;
 
         assert_eq!(counter.read(), 0);
@@ -407,26 +414,34 @@ mod kunit {
     #[test]
     fn events_take_turns_when_counters_are_scarce() -> Result {
         let pmu = new_pmu()?;
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_turns")?;
         let counters = [
             Counter::open(&pmu, TICKS, 0)?,
             Counter::open(&pmu, TICKS, 0)?,
             Counter::open(&pmu, TICKS, 0)?,
         ];
 
-        // The third event got no counter, and gets one when another event leaves.
+        // Perf lets them take turns, but never more than there are counters. The CPU in charge
+        // cannot be in the midst of a change while it answers.
         let active = || {
-            counters
-                .iter()
-                .filter(|counter| counter.state() == 1)
-                .count()
+            smp::call(pmu.in_charge()?, |_on| {
+                counters
+                    .iter()
+                    .filter(|counter| counter.is_active())
+                    .count()
+            })
         };
-        assert_eq!(active(), 2);
+        assert_eq!(active()?, 2);
 
+        // When the others leave, the third has a counter for itself. Enabling an event makes perf
+        // schedule it at once, without waiting for its turn.
         counters[0].disable();
         counters[1].disable();
+        counters[2].disable();
+        counters[2].enable();
+        assert!(counters[2].is_active());
+        assert_eq!(active()?, 1);
         pmu.tick(3)?;
-        assert_eq!(counters[2].state(), 1);
         assert_eq!(counters[2].read(), 3);
         Ok(())
     }
@@ -434,7 +449,7 @@ mod kunit {
     #[test]
     fn what_the_pmu_cannot_do_is_refused() -> Result {
         let pmu = new_pmu()?;
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_refused")?;
 
         assert_eq!(Counter::open(&pmu, 0x77, 0).err(), Some(EINVAL));
         // It has no interrupt.
@@ -445,7 +460,7 @@ mod kunit {
     #[test]
     fn an_open_event_is_revoked_with_its_pmu() -> Result {
         let pmu = new_pmu()?;
-        let device = new_device(&pmu, c"rust_perf_test")?;
+        let device = new_device(&pmu, c"rust_perf_revoked")?;
         let counter = Counter::open(&pmu, TICKS, 0)?;
         pmu.tick(4)?;
 
@@ -459,7 +474,7 @@ mod kunit {
         assert!(smp::call(pmu.in_charge()?, |on| pmu.active(on).is_empty())?);
 
         // The same PMU can be registered again, and is another one to user space.
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_revoked")?;
         let counter = Counter::open(&pmu, TICKS, 0)?;
         pmu.tick(1)?;
         assert_eq!(counter.read(), 1);
@@ -469,7 +484,7 @@ mod kunit {
     #[test]
     fn a_pmu_is_registered_once() -> Result {
         let pmu = new_pmu()?;
-        let device = new_device(&pmu, c"rust_perf_test")?;
+        let device = new_device(&pmu, c"rust_perf_once")?;
 
         let again = perf::register(bound(&device), &pmu, c"rust_perf_again", Capabilities::NONE);
         assert_eq!(again, Err(EBUSY));
@@ -479,7 +494,7 @@ mod kunit {
     #[test]
     fn files_say_what_drivers_in_c_would() -> Result {
         let pmu = new_pmu()?;
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_files")?;
         let is = |folder, name, contents: &[u8]| {
             read_file(&pmu, folder, name).is_some_and(|read| read[..] == *contents)
         };
@@ -504,7 +519,7 @@ mod kunit {
         };
         let pmu = new_pmu()?;
         pmu.in_charge.store(second.as_u32(), Relaxed);
-        let _device = new_device(&pmu, c"rust_perf_test")?;
+        let _device = new_device(&pmu, c"rust_perf_moves")?;
         let counter = Counter::open(&pmu, TICKS, 0)?;
         pmu.tick(3)?;
 
