@@ -7,6 +7,7 @@ use super::GroupSpec;
 use super::Modifiers;
 use super::Span;
 use super::SpecError;
+use super::Term;
 use super::names;
 use super::names::Generic;
 use super::parse;
@@ -107,6 +108,8 @@ struct Base<'a> {
     config: EventConfig,
     pmu: Option<&'a Pmu>,
     settings: Settings,
+    /// How to write it so that it means this one only, where one text means several.
+    spelled: String,
 }
 
 pub(super) fn entry(entry: &Entry, pmus: &Pmus) -> Result<Vec<ResolvedGroup>, SpecError> {
@@ -173,21 +176,22 @@ fn event(
     pmus: &Pmus,
     group: &Modifiers,
 ) -> Result<Vec<ResolvedEvent>, SpecError> {
-    let bases = match &spec.terms {
-        Some(terms) => match find_pmus(&spec.head, pmus) {
-            found if found.is_empty() => plain(spec, pmus)?,
-            found => {
-                let of_pmu = |pmu| of_pmu(pmu, pmus, terms, spec.span);
-                found.into_iter().map(of_pmu).collect::<Result<_, _>>()?
-            }
-        },
-        None => plain(spec, pmus)?,
+    let served_by = match spec.terms {
+        Some(_) => find_pmus(&spec.head, pmus),
+        None => Vec::new(),
     };
-    let several = bases.len() > 1;
-    bases
-        .into_iter()
-        .map(|base| finish(spec, base, group, several, pmus))
-        .collect()
+    let mut bases = match served_by.is_empty() {
+        true => plain(spec, pmus)?,
+        false => {
+            let base = |pmu| of_pmu(pmu, pmus, renamed(spec, pmu));
+            served_by.into_iter().map(base).collect::<Result<_, _>>()?
+        }
+    };
+    if let [only] = &mut bases[..] {
+        only.spelled = spec.to_string();
+    }
+    let finish = |base| finish(spec, base, group, pmus);
+    bases.into_iter().map(finish).collect()
 }
 
 /// The PMU of that name, or those whose names are that with `_0`, `_1`, `_1f` and so on.
@@ -205,60 +209,75 @@ fn find_pmus<'a>(name: &str, pmus: &'a Pmus) -> Vec<&'a Pmu> {
     pmus.iter().filter(numbered).collect()
 }
 
-fn of_pmu<'a>(
-    pmu: &'a Pmu,
-    pmus: &Pmus,
-    terms: &[super::Term],
-    span: Span,
-) -> Result<Base<'a>, SpecError> {
-    let settings = Settings::of_pmu(pmu, terms, span)?;
+/// `spec` with this PMU for its head.
+fn renamed(spec: &EventSpec, pmu: &Pmu) -> EventSpec {
+    let head = pmu.name.clone();
+    EventSpec {
+        head,
+        ..spec.clone()
+    }
+}
+
+/// `spec`, which names just an event, as `PMU/EVENT/`.
+fn with_pmu(spec: &EventSpec, pmu: &Pmu) -> EventSpec {
+    let mut whole = renamed(spec, pmu);
+    let event = Term {
+        name: spec.head.clone(),
+        span: spec.span,
+        ..Term::default()
+    };
+    whole.terms.get_or_insert_default().insert(0, event);
+    whole
+}
+
+/// An event whose head is this PMU.
+fn of_pmu<'a>(pmu: &'a Pmu, pmus: &Pmus, spec: EventSpec) -> Result<Base<'a>, SpecError> {
+    let terms = spec.terms.as_deref().unwrap_or_default();
+    let settings = Settings::of_pmu(pmu, terms, spec.span)?;
     Ok(Base {
         config: settings.config(pmu, pmus),
         pmu: Some(pmu),
         settings,
+        spelled: spec.to_string(),
     })
 }
 
 /// An event that was written without a PMU.
 fn plain<'a>(spec: &EventSpec, pmus: &'a Pmus) -> Result<Vec<Base<'a>>, SpecError> {
-    let core: Vec<&Pmu> = pmus.core().collect();
     // With one kind of CPU the kernel finds the PMU; with several it would take just one of them.
-    let each_core = core.len() > 1;
-    let terms = spec.terms.as_deref().unwrap_or_default();
-    let settings = || Settings::generic(terms);
-    let base = |config, pmu| {
-        settings().map(|settings| Base {
+    let core: Vec<&Pmu> = pmus.core().collect();
+    let places: Vec<Option<&Pmu>> = match core.len() > 1 {
+        true => core.into_iter().map(Some).collect(),
+        false => vec![None],
+    };
+    let base = |pmu: Option<&'a Pmu>, config| {
+        let settings = Settings::generic(spec.terms.as_deref().unwrap_or_default())?;
+        Ok(Base {
             config: settings.extend(config),
             pmu,
             settings,
+            spelled: pmu.map_or_else(|| spec.to_string(), |pmu| with_pmu(spec, pmu).to_string()),
         })
     };
+    if let Some(event @ Generic::Software(_)) = Generic::find(&spec.head) {
+        return Ok(vec![base(None, event.config())?]);
+    }
     if let Some(event) = Generic::find(&spec.head) {
-        if each_core && !matches!(event, Generic::Software(_)) {
-            let on = |pmu: &&'a Pmu| base(event.on_pmu(pmu.type_id), Some(*pmu));
-            return core.iter().map(on).collect();
-        }
-        return Ok(vec![base(event.config(), None)?]);
+        let config = |pmu: &Pmu| event.on_pmu(pmu.type_id);
+        let on = |pmu: Option<&'a Pmu>| base(pmu, pmu.map_or_else(|| event.config(), config));
+        return places.into_iter().map(on).collect();
     }
     if let Some(raw) = raw_number(&spec.head, spec.span)? {
-        if each_core {
-            let on = |pmu: &&'a Pmu| base(EventConfig::new(pmu.type_id, raw), Some(*pmu));
-            return core.iter().map(on).collect();
-        }
-        return Ok(vec![base(EventConfig::raw(raw), None)?]);
+        let config = |pmu: &Pmu| EventConfig::new(pmu.type_id, raw);
+        let on = |pmu: Option<&'a Pmu>| base(pmu, pmu.map_or(EventConfig::raw(raw), config));
+        return places.into_iter().map(on).collect();
     }
     let found = find_named(&spec.head, pmus);
     if found.is_empty() {
         return Err(unknown(spec, pmus));
     }
-    let mut all_terms = vec![super::Term {
-        name: spec.head.clone(),
-        span: spec.span,
-        ..super::Term::default()
-    }];
-    all_terms.extend_from_slice(terms);
-    let of_pmu = |pmu| of_pmu(pmu, pmus, &all_terms, spec.span);
-    found.into_iter().map(of_pmu).collect()
+    let on = |pmu| of_pmu(pmu, pmus, with_pmu(spec, pmu));
+    found.into_iter().map(on).collect()
 }
 
 /// The PMUs that list an event of that name; those of CPU cores if there are such.
@@ -291,19 +310,14 @@ fn finish(
     spec: &EventSpec,
     base: Base<'_>,
     group: &Modifiers,
-    several: bool,
     pmus: &Pmus,
 ) -> Result<ResolvedEvent, SpecError> {
     let pmu = base.pmu;
     let settings = base.settings;
     let hardware = base.config.pmu != sys::PERF_TYPE_SOFTWARE;
     let precise_pmu = pmu.or_else(|| pmus.core().next().filter(|_| hardware));
-    let name = settings.name.unwrap_or_else(|| match pmu {
-        Some(pmu) if several => written_for(spec, pmu),
-        _ => spec.to_string(),
-    });
     Ok(ResolvedEvent {
-        name,
+        name: settings.name.unwrap_or(base.spelled),
         pmu: pmu.map(|pmu| pmu.name.clone()),
         config: base.config,
         exclude: exclude(&spec.modifiers, group),
@@ -319,22 +333,6 @@ fn finish(
         scale: settings.scale,
         snapshot: settings.snapshot,
     })
-}
-
-/// The description as one would write it for that PMU alone.
-fn written_for(spec: &EventSpec, pmu: &Pmu) -> String {
-    let mut spec = spec.clone();
-    let head = std::mem::replace(&mut spec.head, pmu.name.clone());
-    let terms = spec.terms.get_or_insert_default();
-    let head_is_pmu = pmu.name.starts_with(&head) && !pmu.events.contains_key(&head);
-    if !head_is_pmu {
-        let name = super::Term {
-            name: head,
-            ..super::Term::default()
-        };
-        terms.insert(0, name);
-    }
-    spec.to_string()
 }
 
 /// As perf has it: naming a place excludes the others of its kind; no place named, none excluded.
@@ -420,7 +418,7 @@ pub(super) fn event_terms(
     pmu: &Pmu,
     event: &crate::discovery::NamedEvent,
     span: Span,
-) -> Result<Vec<super::Term>, SpecError> {
+) -> Result<Vec<Term>, SpecError> {
     parse::terms(&event.terms).map_err(|error| {
         let file = pmu.path.join("events").join(&event.name);
         let problem = format!("{}: {}", file.display(), error.problem());

@@ -85,7 +85,9 @@ impl ElfFile {
         if let Some(debug) = file.debug_file() {
             // A debug file that cannot be used leaves what the file itself has.
             if let Ok(debug) = read(&debug).and_then(|bytes| Self::parse(&bytes, lines)) {
-                file.functions = debug.functions;
+                if !debug.functions.is_empty() {
+                    file.functions = debug.functions;
+                }
                 file.lines = debug.lines.or(file.lines);
             }
         }

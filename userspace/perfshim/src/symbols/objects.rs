@@ -109,15 +109,20 @@ impl Failure {
 /// or where the file has been deleted, and as we see it.
 fn candidates(pid: u32, mapping: &Mapping) -> Vec<PathBuf> {
     let path = &*mapping.path;
-    let existing = path.strip_suffix(DELETED).unwrap_or(path);
-    let mut places = Vec::new();
-    if existing != path {
-        let (start, end) = (mapping.start, mapping.end);
-        places.push(format!("/proc/{pid}/map_files/{start:x}-{end:x}").into());
+    let Some(former) = path.strip_suffix(DELETED) else {
+        return vec![format!("/proc/{pid}/root{path}").into(), path.into()];
+    };
+    let (start, end) = (mapping.start, mapping.end);
+    let mapped = format!("/proc/{pid}/map_files/{start:x}-{end:x}").into();
+    if mapping.file_id == FileId::Unknown {
+        // Whatever has that name now, nothing tells whether it is the same.
+        return vec![mapped];
     }
-    places.push(format!("/proc/{pid}/root{existing}").into());
-    places.push(existing.into());
-    places
+    vec![
+        mapped,
+        format!("/proc/{pid}/root{former}").into(),
+        former.into(),
+    ]
 }
 
 /// The vDSO, which has no file: it is the same in all processes, so ours is read. One of another

@@ -43,6 +43,10 @@ impl<T> Ranges<T> {
         Self { ranges, around }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
     /// The innermost range that holds the address.
     pub(super) fn find(&self, address: u64) -> Option<&Range<T>> {
         let after = self.ranges.partition_point(|range| range.start <= address);
