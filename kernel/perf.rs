@@ -115,7 +115,7 @@
 mod attr;
 mod callbacks;
 mod event;
-pub mod period;
+mod period;
 mod pmu;
 mod registration;
 mod sample;

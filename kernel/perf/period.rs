@@ -69,20 +69,20 @@ pub enum Period {
 
 /// How to start the next round of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Round {
+pub(crate) struct Round {
     /// Whether a period has ended.
-    pub period: Period,
+    pub(crate) period: Period,
     /// How many events are left until the end of the (next) period.
-    pub left: i64,
+    pub(crate) left: i64,
     /// The value of an imagined counter of 64 bits, whose low bits are those of the real one.
-    pub start: u64,
+    pub(crate) start: u64,
 }
 
 impl Round {
     /// Plans the next round of an event with the period `period`, of which `left` events are left;
     /// zero or fewer when the period is over.
     #[inline]
-    pub const fn next(left: i64, period: i64, width: CounterWidth) -> Self {
+    pub(crate) const fn next(left: i64, period: i64, width: CounterWidth) -> Self {
         let mut elapsed = Period::Running;
         let mut left = left;
 
