@@ -73,9 +73,11 @@ fn pipe() -> io::Result<(File, File)> {
 }
 
 fn join(spawn: JoinHandle<io::Result<Child>>) -> io::Result<Child> {
-    spawn
-        .join()
-        .unwrap_or_else(|_| Err(io::Error::other("the thread that starts the command ended early")))
+    spawn.join().unwrap_or_else(|_| {
+        Err(io::Error::other(
+            "the thread that starts the command ended early",
+        ))
+    })
 }
 
 #[cfg(test)]
@@ -85,7 +87,9 @@ mod tests {
     #[test]
     fn it_waits_and_then_runs() {
         let mut command = Command::new("cat");
-        command.arg("/proc/self/stat").stdout(std::process::Stdio::piped());
+        command
+            .arg("/proc/self/stat")
+            .stdout(std::process::Stdio::piped());
         let waiting = Waiting::new(command).unwrap();
         let pid = waiting.pid();
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();

@@ -73,9 +73,19 @@ fn pmu(pmu: &perfshim::discovery::Pmu) -> Pmu {
     Pmu {
         name: pmu.name.clone(),
         r#type: pmu.type_id,
-        cpus: pmu.cpus.as_ref().or(pmu.cpumask.as_ref()).map(ToString::to_string),
-        events: pmu.events.keys().map(|event| format!("{}/{event}/", pmu.name)).collect(),
-        fields: fields.map(|(name, format)| (name.clone(), format.to_string())).collect(),
+        cpus: pmu
+            .cpus
+            .as_ref()
+            .or(pmu.cpumask.as_ref())
+            .map(ToString::to_string),
+        events: pmu
+            .events
+            .keys()
+            .map(|event| format!("{}/{event}/", pmu.name))
+            .collect(),
+        fields: fields
+            .map(|(name, format)| (name.clone(), format.to_string()))
+            .collect(),
     }
 }
 
@@ -102,7 +112,11 @@ impl fmt::Display for List {
                 .collect();
             names.join(" ")
         };
-        writeln!(f, "\nThe kernel's own events, counted here:\n  {}", names(true))?;
+        writeln!(
+            f,
+            "\nThe kernel's own events, counted here:\n  {}",
+            names(true)
+        )?;
         write!(f, "\nNot counted here:\n  {}", names(false))?;
         for problem in &self.problems {
             write!(f, "\nnot understood: {problem}")?;

@@ -110,9 +110,15 @@ struct What {
 impl What {
     fn request(self) -> Result<Request> {
         match self {
-            What { cpu: Some(cpus), command, .. } => Ok(Request::Cpus(cpus, command)),
+            What {
+                cpu: Some(cpus),
+                command,
+                ..
+            } => Ok(Request::Cpus(cpus, command)),
             What { pid: Some(pid), .. } => Ok(Request::Process(pid)),
-            What { all: true, command, .. } => Ok(Request::System(command)),
+            What {
+                all: true, command, ..
+            } => Ok(Request::System(command)),
             What { command, .. } if !command.is_empty() => Ok(Request::Command(command)),
             _ => anyhow::bail!(
                 "nothing to watch: give a command after `--`, or -a for all CPUs, -C CPUS or -p PID"

@@ -65,10 +65,9 @@ pub fn run(options: Options) -> Result<Report> {
     let mut watch = Watch::new(options.request.clone())?;
     let (opened, mut rings) = open(&events, &watch, &options)?;
     let mut recording = Recording::new(opened.first().context("no event was opened")?.attr());
-    match watch.process() {
-        Some(pid) => recording.symbolizer.load_process(pid)?,
-        None if watch.starts_by_itself() => {}
-        None => recording.symbolizer.load_running()?,
+    match watch.process().or(watch.waiting()) {
+        Some(pid) if watch.is_per_thread() => recording.symbolizer.load_process(pid)?,
+        _ => recording.symbolizer.load_running()?,
     }
 
     let before = interrupts::count().ok().flatten();
@@ -264,7 +263,10 @@ impl Recording {
             let time = sample.time.unwrap_or(0);
             f(report::Sample {
                 number,
-                program: self.symbolizer.comm(thread.tid, time).unwrap_or_else(|| "?".into()),
+                program: self
+                    .symbolizer
+                    .comm(thread.tid, time)
+                    .unwrap_or_else(|| "?".into()),
                 ip: sample.ip.unwrap_or(0),
                 pid: thread.pid,
                 tid: thread.tid,

@@ -154,7 +154,8 @@ impl FromStr for Expected {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("NAME=SHARE or PROGRAM:NAME=SHARE with a SHARE from 0 to 100, not {text:?}");
+        let wrong =
+            || format!("NAME=SHARE or PROGRAM:NAME=SHARE with a SHARE from 0 to 100, not {text:?}");
         let (left, share) = text.rsplit_once('=').ok_or_else(wrong)?;
         let share = share.parse().map_err(|_| wrong())?;
         // A path has two colons.
@@ -177,7 +178,10 @@ impl Expected {
     fn is_about(&self, function: &Function) -> bool {
         let last = function.name.rsplit("::").next();
         (function.name == self.name || last == Some(self.name.as_str()))
-            && self.program.as_ref().is_none_or(|program| *program == function.program)
+            && self
+                .program
+                .as_ref()
+                .is_none_or(|program| *program == function.program)
     }
 }
 
@@ -194,11 +198,17 @@ impl Report {
             return wrong;
         }
         if self.lost > 0 {
-            wrong.push(format!("{} records were lost: use a larger ring (--ring)", self.lost));
+            wrong.push(format!(
+                "{} records were lost: use a larger ring (--ring)",
+                self.lost
+            ));
         }
         for expected in expected {
-            let found: Vec<&Function> =
-                self.functions.iter().filter(|function| expected.is_about(function)).collect();
+            let found: Vec<&Function> = self
+                .functions
+                .iter()
+                .filter(|function| expected.is_about(function))
+                .collect();
             if found.is_empty() {
                 wrong.push(format!("no sample was in {}", expected.name));
             }
@@ -238,7 +248,10 @@ pub fn write(
             shown.push(sample.to_string());
         }
         folded.add(&sample.program, &sample.frames, 1);
-        profiles.entry(sample.program).or_default().add(&sample.frames, 1);
+        profiles
+            .entry(sample.program)
+            .or_default()
+            .add(&sample.frames, 1);
         Ok(())
     })?;
     file.flush().with_context(failed)?;
@@ -258,7 +271,10 @@ pub fn write(
     };
     let text = folded.to_string();
     save(&folder.join("profile.folded"), text.as_bytes())?;
-    save(&folder.join("flamegraph.svg"), &flame_graph(&text, &report)?)?;
+    save(
+        &folder.join("flamegraph.svg"),
+        &flame_graph(&text, &report)?,
+    )?;
     let summary = serde_json::to_string_pretty(&report)? + "\n";
     save(&folder.join("summary.json"), summary.as_bytes())?;
     Ok(report)
@@ -309,12 +325,19 @@ fn flame_graph(folded: &str, report: &Report) -> Result<Vec<u8>> {
     let mut svg = Vec::new();
     if folded.is_empty() {
         // inferno refuses to draw nothing.
-        writeln!(svg, "<svg xmlns=\"http://www.w3.org/2000/svg\"><text y=\"20\">no samples</text></svg>")?;
+        writeln!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\"><text y=\"20\">no samples</text></svg>"
+        )?;
         return Ok(svg);
     }
     let mut options = inferno::flamegraph::Options::default();
     options.title = format!("{}: {} samples", report.event, report.samples);
-    options.subtitle = Some(format!("kernel {}, PMU driver {}", report.kernel, report.driver()));
+    options.subtitle = Some(format!(
+        "kernel {}, PMU driver {}",
+        report.kernel,
+        report.driver()
+    ));
     options.count_name = "samples".to_owned();
     inferno::flamegraph::from_lines(&mut options, folded.lines(), &mut svg)
         .context("drawing the flame graph")?;
@@ -337,12 +360,21 @@ impl fmt::Display for Report {
             self.pmu.join(" "),
             self.event
         )?;
-        writeln!(f, "{} of {} samples:\n", self.shown.len(), grouped(self.samples as u64))?;
+        writeln!(
+            f,
+            "{} of {} samples:\n",
+            self.shown.len(),
+            grouped(self.samples as u64)
+        )?;
         for sample in &self.shown {
             writeln!(f, "{sample}")?;
         }
         writeln!(f, "hottest functions, in % of their program's samples:\n")?;
-        writeln!(f, "{:>8}  {:<16} {:<32} object", "share", "program", "function")?;
+        writeln!(
+            f,
+            "{:>8}  {:<16} {:<32} object",
+            "share", "program", "function"
+        )?;
         for function in self.functions.iter().take(SHOWN_FUNCTIONS) {
             writeln!(
                 f,
@@ -354,7 +386,12 @@ impl fmt::Display for Report {
             )?;
         }
         if self.functions.len() > SHOWN_FUNCTIONS {
-            writeln!(f, "{:>10} and {} more", "", self.functions.len() - SHOWN_FUNCTIONS)?;
+            writeln!(
+                f,
+                "{:>10} and {} more",
+                "",
+                self.functions.len() - SHOWN_FUNCTIONS
+            )?;
         }
         let mut interrupts = String::new();
         match self.interrupts {

@@ -197,7 +197,9 @@ impl Counter {
             row.counted = row.counted.saturating_add(count.value);
             row.enabled = row.enabled.saturating_add(count.time_enabled.unwrap_or(0));
             row.running = row.running.saturating_add(count.time_running.unwrap_or(0));
-            total = total.zip(count.scaled()).map(|(sum, more)| sum.saturating_add(more));
+            total = total
+                .zip(count.scaled())
+                .map(|(sum, more)| sum.saturating_add(more));
         }
         if !self.open.is_empty() {
             row.count = total;

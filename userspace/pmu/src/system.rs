@@ -44,7 +44,11 @@ mod tests {
         let device = dir.path().join("pmu");
         fs::create_dir(&device).unwrap();
         assert_eq!(driver_in(dir.path()), None);
-        symlink("../../bus/platform/drivers/rust_pmuv3", device.join("driver")).unwrap();
+        symlink(
+            "../../bus/platform/drivers/rust_pmuv3",
+            device.join("driver"),
+        )
+        .unwrap();
         assert_eq!(driver_in(dir.path()), Some("rust_pmuv3".to_owned()));
     }
 }

@@ -85,7 +85,9 @@ impl Until {
             .chain(others)
             .map(|&fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        let left = self.deadline.map(|end| end.saturating_duration_since(Instant::now()));
+        let left = self
+            .deadline
+            .map(|end| end.saturating_duration_since(Instant::now()));
         match poll(&mut fds, left.map(timespec).as_ref()) {
             // The handler has written to the socket by now: the next wait sees it.
             Ok(_) | Err(Errno::INTR) => {}

@@ -25,12 +25,28 @@ pub enum Request {
     System(Vec<OsString>),
 }
 
+impl Request {
+    /// The program of the command, or nothing.
+    fn program(&self) -> String {
+        let command = match self {
+            Self::Command(command) | Self::Cpus(_, command) | Self::System(command) => command,
+            Self::Process(_) => return String::new(),
+        };
+        command
+            .first()
+            .map(|program| program.to_string_lossy().into_owned())
+            .unwrap_or_default()
+    }
+}
+
 /// What is watched, ready for events to be opened on it.
 pub struct Watch {
     threads: Vec<u32>,
     /// The CPUs to watch, or those to which a thread may move.
     cpus: CpuList,
     command: Option<Waiting>,
+    /// The command's program, for errors.
+    program: String,
     /// Whether the command is what is watched, so that the events start with its exec.
     from_exec: bool,
     process: Option<u32>,
@@ -47,6 +63,7 @@ impl Watch {
             threads: Vec::new(),
             cpus: online,
             command: None,
+            program: request.program(),
             from_exec: false,
             process: None,
         };
@@ -62,7 +79,10 @@ impl Watch {
                 watch.process = Some(pid);
             }
             Request::Cpus(cpus, command) => {
-                let missing: Vec<u32> = cpus.iter().filter(|&cpu| !watch.cpus.contains(cpu)).collect();
+                let missing: Vec<u32> = cpus
+                    .iter()
+                    .filter(|&cpu| !watch.cpus.contains(cpu))
+                    .collect();
                 ensure!(
                     missing.is_empty(),
                     "CPU {missing:?} is not on line; those that are: {}",
@@ -81,6 +101,11 @@ impl Watch {
         !self.threads.is_empty()
     }
 
+    /// The command's process, until it is started.
+    pub fn waiting(&self) -> Option<u32> {
+        self.command.as_ref().map(Waiting::pid)
+    }
+
     /// The process that is watched and was there before.
     pub fn process(&self) -> Option<u32> {
         self.process
@@ -89,7 +114,10 @@ impl Watch {
     /// The targets on which to open an event that only counts.
     pub fn targets(&self) -> Vec<Target<'static>> {
         if self.is_per_thread() {
-            self.threads.iter().map(|&tid| Target::Thread(tid)).collect()
+            self.threads
+                .iter()
+                .map(|&tid| Target::Thread(tid))
+                .collect()
         } else {
             self.cpus.iter().map(Target::Cpu).collect()
         }
@@ -99,7 +127,11 @@ impl Watch {
     /// if it is bound to a CPU.
     pub fn targets_with_ring(&self) -> Vec<Target<'static>> {
         if self.is_per_thread() {
-            let on_cpus = |&tid| self.cpus.iter().map(move |cpu| Target::ThreadOnCpu(tid, cpu));
+            let on_cpus = |&tid| {
+                self.cpus
+                    .iter()
+                    .map(move |cpu| Target::ThreadOnCpu(tid, cpu))
+            };
             self.threads.iter().flat_map(on_cpus).collect()
         } else {
             self.targets()
@@ -130,7 +162,10 @@ impl Watch {
     pub fn start(&mut self) -> Result<Option<Child>> {
         self.command
             .take()
-            .map(|waiting| waiting.start().context("the command cannot be run"))
+            .map(|waiting| {
+                let failed = || format!("{} cannot be run", self.program);
+                waiting.start().with_context(failed)
+            })
             .transpose()
     }
 }
@@ -155,7 +190,9 @@ fn threads(pid: u32) -> Result<Vec<u32>> {
         .with_context(|| format!("there is no process {pid} that you may look at"))?;
     let mut threads = Vec::new();
     for entry in entries {
-        let name = entry.with_context(|| format!("reading {folder}"))?.file_name();
+        let name = entry
+            .with_context(|| format!("reading {folder}"))?
+            .file_name();
         threads.extend(name.to_str().and_then(|name| name.parse::<u32>().ok()));
     }
     ensure!(!threads.is_empty(), "process {pid} has ended");
@@ -184,7 +221,12 @@ mod tests {
     #[test]
     fn a_ring_has_one_cpu() {
         let watch = Watch::new(Request::Process(std::process::id())).unwrap();
-        assert!(watch.targets_with_ring().iter().all(|target| target.cpu().is_some()));
+        assert!(
+            watch
+                .targets_with_ring()
+                .iter()
+                .all(|target| target.cpu().is_some())
+        );
         assert!(watch.targets().iter().all(|target| target.cpu().is_none()));
     }
 

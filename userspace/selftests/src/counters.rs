@@ -15,7 +15,10 @@ pub fn user(event: impl Into<EventConfig>) -> Attr {
 
 /// Opens an event whose reads return its times too.
 pub fn open(attr: &Attr, target: Target<'_>) -> Result<Event> {
-    Ok(Event::open(&attr.clone().read_format(ReadFormat::TIMES), target)?)
+    Ok(Event::open(
+        &attr.clone().read_format(ReadFormat::TIMES),
+        target,
+    )?)
 }
 
 /// Opens an event as a member of `leader`'s group; reads return its own count and times.
@@ -65,14 +68,21 @@ impl Reading {
     fn new(count: &Count) -> Result<Self> {
         Ok(Self {
             value: count.value,
-            enabled: count.time_enabled.context("a read without the time enabled")?,
-            running: count.time_running.context("a read without the time running")?,
+            enabled: count
+                .time_enabled
+                .context("a read without the time enabled")?,
+            running: count
+                .time_running
+                .context("a read without the time running")?,
         })
     }
 
     /// What the count would be had the event been on a counter all the time.
     pub fn scaled(&self) -> Result<u64> {
-        ensure!(self.running > 0, "the event was never on a counter: {self:?}");
+        ensure!(
+            self.running > 0,
+            "the event was never on a counter: {self:?}"
+        );
         let scaled = u128::from(self.value) * u128::from(self.enabled) / u128::from(self.running);
         Ok(u64::try_from(scaled)?)
     }
@@ -110,7 +120,9 @@ pub fn count_group<const MEMBERS: usize>(
     group.disable()?;
     let readings = read_group(&group)?;
     ensure!(
-        readings.iter().all(|reading| reading.running == reading.enabled),
+        readings
+            .iter()
+            .all(|reading| reading.running == reading.enabled),
         "the group shared its counters: {readings:?}"
     );
     let values: Vec<u64> = readings.iter().map(|reading| reading.value).collect();

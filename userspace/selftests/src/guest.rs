@@ -177,7 +177,11 @@ impl Pmu {
         if self.has_event("inst_retired") {
             return Ok(());
         }
-        Err(Skip(format!("{} has no event inst_retired (QEMU: -icount)", self.name())).into())
+        Err(Skip(format!(
+            "{} has no event inst_retired (QEMU: -icount)",
+            self.name()
+        ))
+        .into())
     }
 }
 

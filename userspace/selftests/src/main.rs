@@ -21,7 +21,11 @@ use registry::Test;
 
 /// Tests of a CPU PMU driver, to be run in a guest.
 #[derive(Parser)]
-#[command(version, arg_required_else_help = true, args_conflicts_with_subcommands = true)]
+#[command(
+    version,
+    arg_required_else_help = true,
+    args_conflicts_with_subcommands = true
+)]
 struct Args {
     /// Print a line for each test: name, kernels, drivers, clock, CPU model, CPUs, seconds,
     /// summary, separated by tabs
@@ -76,9 +80,11 @@ fn run(names: &[String]) -> anyhow::Result<bool> {
     let chosen: Vec<&Test> = names
         .iter()
         .map(|name| {
-            registry::all().find(|test| test.name == name).ok_or_else(|| {
-                anyhow::anyhow!("no test is named {name:?}; `selftests --list` names them all")
-            })
+            registry::all()
+                .find(|test| test.name == name)
+                .ok_or_else(|| {
+                    anyhow::anyhow!("no test is named {name:?}; `selftests --list` names them all")
+                })
         })
         .collect::<anyhow::Result<_>>()?;
     Ok(tap::run(&mut io::stdout().lock(), chosen.into_iter())?)

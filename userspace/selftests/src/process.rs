@@ -4,11 +4,14 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use perfshim::Target;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+
+use crate::guest;
 
 /// A child that waits for [`Stopped::run`] and then runs the counted loop. Dropped before that, it
 /// is killed.
@@ -60,10 +63,21 @@ impl Stopped {
                 // SAFETY: ends the child without running what the parent has set up for its end.
                 unsafe { libc::_exit(if started == 1 { 0 } else { 1 }) }
             }
-            pid => Ok(Self {
-                pid: Pid::from_raw(pid).context("fork returned a negative pid")?,
-                start: Some(start),
-            }),
+            pid => {
+                let child = Self {
+                    pid: Pid::from_raw(pid).context("fork returned a negative pid")?,
+                    start: Some(start),
+                };
+                // Until it sleeps in its read, it has instructions before that to run.
+                guest::wait_until("the child waits", Duration::from_secs(10), || {
+                    let stat = guest::read(format!("/proc/{pid}/stat"))?;
+                    Ok(stat
+                        .rsplit(") ")
+                        .next()
+                        .is_some_and(|rest| rest.starts_with('S')))
+                })?;
+                Ok(child)
+            }
         }
     }
 
@@ -75,7 +89,10 @@ impl Stopped {
     /// Lets the child run, and waits for its end.
     pub fn run(mut self) -> Result<()> {
         let start = self.start.take().context("the child runs already")?;
-        ensure!(rustix::io::write(&start, b"!")? == 1, "the child cannot be started");
+        ensure!(
+            rustix::io::write(&start, b"!")? == 1,
+            "the child cannot be started"
+        );
         match waitpid(Some(self.pid), WaitOptions::empty())? {
             Some((_, status)) if status.exit_status() == Some(0) => Ok(()),
             status => bail!("the child ended with {status:?}"),

@@ -48,7 +48,11 @@ impl Sample {
             in_kernel: mode == CpuMode::Kernel,
             ..Self::default()
         };
-        for frame in sample.callchain.into_iter().flat_map(|chain| chain.frames()) {
+        for frame in sample
+            .callchain
+            .into_iter()
+            .flat_map(|chain| chain.frames())
+        {
             match frame.context {
                 Context::Kernel => copy.kernel_chain.push(frame.address),
                 Context::User => copy.user_chain.push(frame.address),
@@ -81,7 +85,8 @@ impl Records {
             let decoded = decoder.decode(raw)?;
             match decoded.record {
                 Record::Sample(sample) => {
-                    self.samples.push(Sample::new(&sample, decoded.misc.cpu_mode())?);
+                    self.samples
+                        .push(Sample::new(&sample, decoded.misc.cpu_mode())?);
                 }
                 Record::Lost(lost) => self.lost += lost.lost,
                 Record::Throttle(_) => self.throttled += 1,

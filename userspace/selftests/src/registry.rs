@@ -150,7 +150,11 @@ mod unit {
     #[test]
     fn icount_has_one_cpu() {
         for test in all() {
-            assert!(matches!(test.clock, Clock::Smp) || test.smp == 1, "{}", test.name);
+            assert!(
+                matches!(test.clock, Clock::Smp) || test.smp == 1,
+                "{}",
+                test.name
+            );
         }
     }
 }

@@ -26,6 +26,21 @@ uint64_t workload_calls(uint64_t depth, uint64_t iterations)
 	return 1 + workload_calls(depth - 1, iterations);
 }
 
+// A return address without the signature that a function with pointer
+// authentication keeps in its frame record.
+static uint64_t without_signature(uint64_t address)
+{
+#ifdef __aarch64__
+	register uint64_t lr __asm__("x30") = address;
+
+	// xpaclri: a no-op where there is no pointer authentication.
+	__asm__("hint #7" : "+r"(lr));
+	return lr;
+#else
+	return address;
+#endif
+}
+
 // Stores the return addresses on this thread's stack, the caller's own first,
 // up to `capacity`, as the architecture's frame records give them.  Returns
 // how many there are.
@@ -38,7 +53,7 @@ size_t workload_return_addresses(uint64_t *out, size_t capacity)
 	while (frame && frame->return_address && n < capacity) {
 		const struct frame_record *caller = frame->caller;
 
-		out[n++] = frame->return_address;
+		out[n++] = without_signature(frame->return_address);
 		// The stack grows down: a caller's record lies higher.
 		if (caller <= frame)
 			break;

@@ -101,15 +101,24 @@ fn cycles_exact() -> Result<()> {
 fn disabled() -> Result<()> {
     let event = counters::open(&user(CYCLES), Target::ThisThread)?;
     run_loop(N);
-    ensure!(counters::read(&event)?.value == 0, "it counted before it was enabled");
+    ensure!(
+        counters::read(&event)?.value == 0,
+        "it counted before it was enabled"
+    );
     event.enable()?;
     run_loop(N);
     event.disable()?;
     let stopped = counters::read(&event)?.value;
-    ensure!(stopped >= N * INSTRUCTIONS_PER_ITERATION, "it counted {stopped} while enabled");
+    ensure!(
+        stopped >= N * INSTRUCTIONS_PER_ITERATION,
+        "it counted {stopped} while enabled"
+    );
     run_loop(N);
     let later = counters::read(&event)?.value;
-    ensure!(later == stopped, "it went from {stopped} to {later} after it was disabled");
+    ensure!(
+        later == stopped,
+        "it went from {stopped} to {later} after it was disabled"
+    );
     event.reset()?;
     ensure!(counters::read(&event)?.value == 0, "a reset left a count");
     Ok(())
@@ -158,9 +167,15 @@ fn filters() -> Result<()> {
         user + kernel
     );
     let least = 200 * 100 * INSTRUCTIONS_PER_ITERATION;
-    ensure!(user >= least, "user mode retired {user}, its loops alone {least}");
+    ensure!(
+        user >= least,
+        "user mode retired {user}, its loops alone {least}"
+    );
     // A system call costs the kernel no less than saving and restoring 31 registers.
-    ensure!(kernel >= 200 * 31, "the kernel retired only {kernel} in 200 system calls");
+    ensure!(
+        kernel >= 200 * 31,
+        "the kernel retired only {kernel} in 200 system calls"
+    );
     Ok(())
 }
 
@@ -176,7 +191,10 @@ fn filter_guest_hv() -> Result<()> {
     let [all, no_guest, no_hv] =
         counters::count_group(&attrs, Target::ThisThread, user_and_kernel)?;
     ensure!(no_guest == all, "all are {all}, without guests {no_guest}");
-    ensure!(no_hv == all, "all are {all}, without the hypervisor {no_hv}");
+    ensure!(
+        no_hv == all,
+        "all are {all}, without the hypervisor {no_hv}"
+    );
     Ok(())
 }
 
@@ -192,8 +210,14 @@ fn past_32_bits() -> Result<()> {
         workloads::run_for(Duration::from_secs(5));
         elapsed = start.elapsed();
     })?;
-    ensure!(long > 1 << 32, "config1:long counted {long} cycles in {elapsed:?}");
-    ensure!(short > 1 << 32, "without config1:long it counted {short} cycles in {elapsed:?}");
+    ensure!(
+        long > 1 << 32,
+        "config1:long counted {long} cycles in {elapsed:?}"
+    );
+    ensure!(
+        short > 1 << 32,
+        "without config1:long it counted {short} cycles in {elapsed:?}"
+    );
     ensure!(
         short.within(0.1, long),
         "in one group, config1:long counted {long}, without it {short}"

@@ -83,7 +83,12 @@ fn refused() -> Result<()> {
     let cache = |id, op, result| Attr::new(Cache { id, op, result });
     let hardware = |number| Attr::new(EventConfig::new(perfshim::sys::PERF_TYPE_HARDWARE, number));
     let mut cases = vec![
-        Refusal("a hardware event that perf does not define", hardware(99), this, Errno::INVAL),
+        Refusal(
+            "a hardware event that perf does not define",
+            hardware(99),
+            this,
+            Errno::INVAL,
+        ),
         Refusal(
             "the hardware event ref-cycles, which PMUv3 does not have",
             Attr::new(Hardware::RefCpuCycles),
@@ -189,10 +194,16 @@ fn check(cases: Vec<Refusal>) -> Result<()> {
 fn unknown_raw() -> Result<()> {
     let pmu = Pmu::find()?;
     // L1D_CACHE: defined by the architecture, absent in QEMU.
-    for config in [EventConfig::raw(0x04), EventConfig::new(pmu.type_id(), 0x04)] {
+    for config in [
+        EventConfig::raw(0x04),
+        EventConfig::new(pmu.type_id(), 0x04),
+    ] {
         let event = counters::open(&Attr::new(config), Target::ThisThread)?;
         let count = counters::count(&event, || run_loop(10_000))?;
-        ensure!(count == 0, "an event that the CPU does not have counted {count}");
+        ensure!(
+            count == 0,
+            "an event that the CPU does not have counted {count}"
+        );
     }
     Ok(())
 }

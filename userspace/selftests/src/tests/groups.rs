@@ -86,7 +86,11 @@ fn too_large() -> Result<()> {
             Ok(member) => members.push(member),
             Err(error) => break error,
         }
-        ensure!(members.len() <= EVENT_COUNTERS, "a group of {} events", members.len() + 1);
+        ensure!(
+            members.len() <= EVENT_COUNTERS,
+            "a group of {} events",
+            members.len() + 1
+        );
     };
     ensure!(
         members.len() == EVENT_COUNTERS,
@@ -158,7 +162,10 @@ fn multiplex() -> Result<()> {
         );
         shared += u32::from(reading.running < reading.enabled);
     }
-    ensure!(shared > 0, "twice as many events as counters, and none shared a counter");
+    ensure!(
+        shared > 0,
+        "twice as many events as counters, and none shared a counter"
+    );
     Ok(())
 }
 
@@ -184,7 +191,10 @@ fn multiplex_groups() -> Result<()> {
             "the members of a group were not on their counters together: {readings:?}"
         );
         let scaled = first.scaled()?;
-        ensure!(scaled.within(5.0, want), "{first:?} scales to {scaled}, the loop has {want}");
+        ensure!(
+            scaled.within(5.0, want),
+            "{first:?} scales to {scaled}, the loop has {want}"
+        );
         ensure!(
             first.running * 4 > first.enabled && first.running * 4 < 3 * first.enabled,
             "two groups took turns, but one ran {} of {} ns",
@@ -218,13 +228,19 @@ fn pinned() -> Result<()> {
         "a pinned event without a counter must report the end of the file, not {answer:?}"
     );
     let reading = counters::read(&waiting)?;
-    ensure!(reading.running == 0, "there was no counter for it: {reading:?}");
+    ensure!(
+        reading.running == 0,
+        "there was no counter for it: {reading:?}"
+    );
     // Room again: the error state ends when the event is enabled anew.
     drop(kept);
     extra.disable()?;
     extra.enable()?;
     run_loop(1_000_000);
     let reading = counters::read(&extra)?;
-    ensure!(reading.running > 0, "with room again it still does not run: {reading:?}");
+    ensure!(
+        reading.running > 0,
+        "with room again it still does not run: {reading:?}"
+    );
     Ok(())
 }

@@ -16,7 +16,7 @@ use crate::registry::Test;
 pub const TESTS: &[Test] = &[
     Test::new(
         "hotplug-cpu-event",
-        "an event on a CPU stands still while that CPU is off line and goes on when it is back",
+        "an event on a CPU keeps its count when that CPU goes off line; new ones count after it",
         cpu_event,
     )
     .smp(2),
@@ -60,24 +60,39 @@ fn check_counts_on(event: &Event, cpu: u32) -> Result<()> {
     Ok(())
 }
 
+/// Opens an event that counts everything on `cpu`.
+fn on_cpu(cpu: u32) -> Result<Event> {
+    counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu))
+}
+
 fn cpu_event() -> Result<()> {
     guest::need_cpus(2)?;
-    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(1))?;
+    let elsewhere = on_cpu(0)?;
     for _ in 0..3 {
+        let event = on_cpu(1)?;
         check_counts_on(&event, 1)?;
+        let before = counters::read(&event)?.value;
         guest::set_online(1, Online::No)?;
         let off = counters::read(&event)?.value;
-        work_on(0)?;
+        check_counts_on(&elsewhere, 0)?;
         let still_off = counters::read(&event)?.value;
         guest::set_online(1, Online::Yes)?;
-        ensure!(off > 0, "the count was lost when the CPU went");
-        ensure!(still_off == off, "CPU 1 is off line, and its count went from {off} to {still_off}");
+        let back = counters::read(&event)?.value;
         ensure!(
-            counters::read(&event)?.value >= off,
-            "the count was lost when the CPU came back"
+            off >= before,
+            "the count went from {before} to {off} when the CPU went"
+        );
+        ensure!(
+            still_off == off,
+            "CPU 1 is off line, and its count went from {off} to {still_off}"
+        );
+        // perf core takes a CPU's events off it for good.
+        ensure!(
+            back == off,
+            "the count went from {off} to {back} when the CPU came back"
         );
     }
-    check_counts_on(&event, 1)
+    check_counts_on(&on_cpu(1)?, 1)
 }
 
 fn open() -> Result<()> {
@@ -86,8 +101,11 @@ fn open() -> Result<()> {
     let answer = counters::refusal(&Attr::new(CYCLES), Target::Cpu(1));
     guest::set_online(1, Online::Yes)?;
     let answer = answer?;
-    ensure!(answer == Some(Errno::NODEV), "off line, the open gave {answer:?}, not ENODEV");
-    check_counts_on(&counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(1))?, 1)
+    ensure!(
+        answer == Some(Errno::NODEV),
+        "off line, the open gave {answer:?}, not ENODEV"
+    );
+    check_counts_on(&on_cpu(1)?, 1)
 }
 
 fn task_event() -> Result<()> {
@@ -116,13 +134,11 @@ const ROUNDS: u32 = 20;
 fn storm() -> Result<()> {
     guest::need_cpus(CPUS)?;
     let _rate = guest::SampleRate::unlimited()?;
-    let on_cpus = (0..CPUS)
-        .map(|cpu| counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu)))
-        .collect::<Result<Vec<_>>>()?;
+    let stays = on_cpu(0)?;
     // More than fit, so that the kernel rotates them; and overflows all the time.
     let shared = (0..CPUS)
         .flat_map(|cpu| (0..8).map(move |_| cpu))
-        .map(|cpu| counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu)))
+        .map(on_cpu)
         .collect::<Result<Vec<_>>>()?;
     let sampling = Attr::new(CYCLES)
         .sample(perfshim::Rate::Period(500_000), perfshim::SampleFields::IP)
@@ -146,8 +162,9 @@ fn storm() -> Result<()> {
         result
     });
     result?;
-    for (event, cpu) in on_cpus.iter().zip(0..) {
-        check_counts_on(event, cpu)?;
+    check_counts_on(&stays, 0)?;
+    for cpu in 0..CPUS {
+        check_counts_on(&on_cpu(cpu)?, cpu)?;
     }
     for event in &shared {
         let reading = counters::read(event)?;
@@ -162,6 +179,7 @@ fn storm() -> Result<()> {
 /// Takes every CPU but the first off line and back, and sees that a count never goes back.
 fn cycle_cpus(event: &Event) -> Result<()> {
     let mut last = 0;
+    let mut last_round = Vec::new();
     for round in 0..ROUNDS {
         for cpu in 1..CPUS {
             guest::set_online(cpu, Online::No).with_context(|| format!("round {round}"))?;
@@ -169,8 +187,16 @@ fn cycle_cpus(event: &Event) -> Result<()> {
         for cpu in 1..CPUS {
             guest::set_online(cpu, Online::Yes).with_context(|| format!("round {round}"))?;
         }
+        // These are open when the CPUs go the next time.
+        for cpu in 0..CPUS {
+            last_round.push(on_cpu(cpu)?);
+        }
+        last_round.drain(..last_round.len() - CPUS as usize);
         let now = counters::read(event)?.value;
-        ensure!(now > last, "round {round}: the thread's count went from {last} to {now}");
+        ensure!(
+            now > last,
+            "round {round}: the thread's count went from {last} to {now}"
+        );
         last = now;
     }
     Ok(())

@@ -129,12 +129,20 @@ fn unload() -> std::result::Result<(), Errno> {
 /// What poll says of an event's descriptor at once.
 fn poll_now(event: &Event) -> Result<PollFlags> {
     let mut fds = [PollFd::from_borrowed_fd(event.as_fd(), PollFlags::IN)];
-    poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    poll(
+        &mut fds,
+        Some(&rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        }),
+    )?;
     Ok(fds[0].revents())
 }
 
 fn sampling() -> Attr {
-    Attr::new(CYCLES).sample(Rate::Period(100_000), SampleFields::IP).enabled()
+    Attr::new(CYCLES)
+        .sample(Rate::Period(100_000), SampleFields::IP)
+        .enabled()
 }
 
 /// An event of each kind: on a thread, on a CPU, sampling.
@@ -153,9 +161,15 @@ fn check_revoked(events: &[Event]) -> Result<()> {
         ensure!(before > 0, "a revoked event lost its count");
         workloads::run_loop(100_000);
         let after = counters::read(event)?.value;
-        ensure!(after == before, "a revoked event went from {before} to {after}");
+        ensure!(
+            after == before,
+            "a revoked event went from {before} to {after}"
+        );
         let flags = poll_now(event)?;
-        ensure!(flags.contains(PollFlags::ERR), "poll of a revoked event says {flags:?}");
+        ensure!(
+            flags.contains(PollFlags::ERR),
+            "poll of a revoked event says {flags:?}"
+        );
         for (what, answer) in [
             ("enable", event.enable()),
             ("disable", event.disable()),
@@ -176,7 +190,10 @@ fn check_gone(type_id: u32) -> Result<()> {
     let own = perfshim::EventConfig::new(type_id, 0x11);
     for attr in [Attr::new(CYCLES), Attr::new(own)] {
         let answer = counters::refusal(&attr, Target::ThisThread)?;
-        ensure!(answer == Some(Errno::NOENT), "without a PMU an open gave {answer:?}, not ENOENT");
+        ensure!(
+            answer == Some(Errno::NOENT),
+            "without a PMU an open gave {answer:?}, not ENOENT"
+        );
     }
     ensure!(Pmu::find().is_err(), "sysfs still shows the PMU");
     Ok(())
@@ -224,7 +241,10 @@ fn busy() -> Result<()> {
     let before = counters::read(&event)?.value;
     workloads::run_loop(100_000);
     let after = counters::read(&event)?.value;
-    ensure!(after > before, "after the refused rmmod the event went from {before} to {after}");
+    ensure!(
+        after > before,
+        "after the refused rmmod the event went from {before} to {after}"
+    );
     let type_id = Pmu::find()?.type_id();
     drop(event);
     unload_soon()?;
@@ -235,13 +255,15 @@ fn busy() -> Result<()> {
 
 /// Unloads the module once the kernel has let go of the events that were just closed.
 fn unload_soon() -> Result<()> {
-    guest::wait_until("rmmod with all events closed", Duration::from_secs(10), || {
-        match unload() {
+    guest::wait_until(
+        "rmmod with all events closed",
+        Duration::from_secs(10),
+        || match unload() {
             Ok(()) => Ok(true),
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error.into()),
-        }
-    })
+        },
+    )
 }
 
 fn unload_after_unbind() -> Result<()> {
@@ -366,6 +388,9 @@ fn hotplug() -> Result<()> {
     let before = counters::read(&event)?.value;
     workloads::run_for(Duration::from_millis(50));
     let after = counters::read(&event)?.value;
-    ensure!(after > before, "on the CPU that came later the count went from {before} to {after}");
+    ensure!(
+        after > before,
+        "on the CPU that came later the count went from {before} to {after}"
+    );
     Ok(())
 }

@@ -79,10 +79,15 @@ fn events() -> Result<()> {
         }
     }
     for name in ["sw_incr", "chain"] {
-        ensure!(!got.contains_key(name), "{name} is shown, and is of no use alone");
+        ensure!(
+            !got.contains_key(name),
+            "{name} is shown, and is of no use alone"
+        );
     }
     for (name, text) in &got {
-        let number = text.strip_prefix("event=0x").filter(|digits| digits.len() >= 4);
+        let number = text
+            .strip_prefix("event=0x")
+            .filter(|digits| digits.len() >= 4);
         let number = number.and_then(|digits| u16::from_str_radix(digits, 16).ok());
         ensure!(number.is_some(), "{name} holds {text:?}, not event=0xNNNN");
     }
@@ -92,10 +97,15 @@ fn events() -> Result<()> {
 fn caps() -> Result<()> {
     let got = folder("caps")?;
     for name in ["slots", "bus_slots", "bus_width", "threshold_max"] {
-        let text = got.get(name).with_context(|| format!("there is no caps/{name}"))?;
+        let text = got
+            .get(name)
+            .with_context(|| format!("there is no caps/{name}"))?;
         let digits = text.strip_prefix("0x").filter(|digits| digits.len() == 8);
         let value = digits.and_then(|digits| u32::from_str_radix(digits, 16).ok());
-        ensure!(value.is_some(), "{name} holds {text:?}, not eight hexadecimal digits");
+        ensure!(
+            value.is_some(),
+            "{name} holds {text:?}, not eight hexadecimal digits"
+        );
     }
     Ok(())
 }
@@ -108,7 +118,11 @@ fn cpus() -> Result<()> {
     );
     ensure!(got == want, "cpus holds {got:?}, the machine has {want:?}");
     // PERF_TYPE_MAX: smaller numbers are fixed kinds of event.
-    ensure!(pmu.type_id() >= 6, "type is {}, which is a fixed one", pmu.type_id());
+    ensure!(
+        pmu.type_id() >= 6,
+        "type is {}, which is a fixed one",
+        pmu.type_id()
+    );
     Ok(())
 }
 
@@ -118,7 +132,10 @@ fn cpus() -> Result<()> {
 pub fn dump() -> Result<String> {
     let pmu = Pmu::find()?;
     let real = fs::canonicalize(pmu.folder())?;
-    let mut lines = vec![format!("name {}", pmu.name()), format!("path {}", real.display())];
+    let mut lines = vec![
+        format!("name {}", pmu.name()),
+        format!("path {}", real.display()),
+    ];
     lines.push(match pmu.type_id() {
         fixed @ 0..6 => format!("type {fixed}"),
         _ => "type dynamic".to_owned(),

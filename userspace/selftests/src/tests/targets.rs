@@ -85,7 +85,9 @@ fn inherited_and_not(work: impl Fn() -> Result<()>) -> Result<(u64, u64)> {
 fn check_inherited((inherited, own): (u64, u64)) -> Result<()> {
     let want = loops(CHILDREN);
     ensure!(
-        inherited.checked_sub(own).is_some_and(|children| children.within(3.0, want)),
+        inherited
+            .checked_sub(own)
+            .is_some_and(|children| children.within(3.0, want)),
         "with inheritance {inherited}, without {own}: the children's loops have {want}"
     );
     ensure!(own < loops(1), "without inheritance it counted {own}");
@@ -148,7 +150,8 @@ fn enable_on_exec() -> Result<()> {
     // Ten times N apart. Starting the program differs by the digits of N in its arguments.
     let want = loops(10);
     ensure!(
-        long.checked_sub(short).is_some_and(|more| more.within(1.0, want)),
+        long.checked_sub(short)
+            .is_some_and(|more| more.within(1.0, want)),
         "{N} iterations counted {short}, {} counted {long}: the difference is not about {want}",
         11 * N
     );
@@ -166,22 +169,22 @@ fn on_cpu(cpu: u32) -> Result<perfshim::Event> {
 fn cpu_affine() -> Result<()> {
     guest::need_cpus(2)?;
     for busy in [0, 1] {
-        let events = [on_cpu(0)?, on_cpu(1)?];
         let _stay = guest::Pinned::to(busy)?;
+        let on_cpus = [on_cpu(0)?, on_cpu(1)?];
+        // Counts a part of what the event on its CPU counts.
+        let thread = counters::open(&user(CYCLES).enabled(), Target::ThisThread)?;
         workloads::run_for(BUSY);
-        let counts = [counters::read(&events[0])?, counters::read(&events[1])?];
-        let (there, elsewhere) = (counts[busy as usize], counts[1 - busy as usize]);
+        let thread = counters::read(&thread)?.value;
+        let there = counters::read(&on_cpus[busy as usize])?.value;
+        let elsewhere = counters::read(&on_cpus[1 - busy as usize])?.value;
+        ensure!(thread > 0, "the thread counted nothing");
         ensure!(
-            there.value.within(25.0, there.running),
-            "CPU {busy} was busy for {} ns and counted {} cycles",
-            there.running,
-            there.value
+            there >= thread,
+            "the thread counted {thread} cycles, and the CPU {busy} that it ran on {there}"
         );
         ensure!(
-            elsewhere.value < there.value / 4,
-            "CPU {busy} was busy with {} cycles, and the other counted {}",
-            there.value,
-            elsewhere.value
+            elsewhere < there / 4,
+            "CPU {busy} was busy with {there} cycles, and the other counted {elsewhere}"
         );
     }
     Ok(())
@@ -215,28 +218,27 @@ fn cpu_and_task() -> Result<()> {
 fn system_wide() -> Result<()> {
     guest::need_cpus(4)?;
     let events = (0..4).map(on_cpu).collect::<Result<Vec<_>>>()?;
-    std::thread::scope(|scope| -> Result<()> {
-        let workers: Vec<_> = (0..4)
-            .map(|cpu| {
-                scope.spawn(move || -> Result<()> {
-                    let _stay = guest::Pinned::to(cpu)?;
-                    workloads::run_for(BUSY);
-                    Ok(())
-                })
-            })
-            .collect();
-        for worker in workers {
-            worker.join().ok().context("a worker ended early")??;
-        }
-        Ok(())
+    let threads = std::thread::scope(|scope| {
+        let worker = |cpu| {
+            move || -> Result<u64> {
+                let _stay = guest::Pinned::to(cpu)?;
+                let event = counters::open(&user(CYCLES).enabled(), Target::ThisThread)?;
+                workloads::run_for(BUSY);
+                Ok(counters::read(&event)?.value)
+            }
+        };
+        let workers: Vec<_> = (0..4).map(|cpu| scope.spawn(worker(cpu))).collect();
+        let join = |worker: std::thread::ScopedJoinHandle<'_, Result<u64>>| {
+            worker.join().ok().context("a worker ended early")?
+        };
+        workers.into_iter().map(join).collect::<Result<Vec<u64>>>()
     })?;
-    for (cpu, event) in events.iter().enumerate() {
-        let reading = counters::read(event)?;
+    for (cpu, (event, thread)) in events.iter().zip(threads).enumerate() {
+        let all = counters::read(event)?.value;
+        ensure!(thread > 0, "the thread on CPU {cpu} counted nothing");
         ensure!(
-            reading.value.within(40.0, reading.running),
-            "CPU {cpu} was busy for {} ns and counted {} cycles",
-            reading.running,
-            reading.value
+            all >= thread,
+            "the thread on CPU {cpu} counted {thread} cycles, and the CPU {all}"
         );
     }
     Ok(())
