@@ -210,6 +210,29 @@ fn on_mixed_machines_a_plain_name_is_one_event_for_each_kind_of_cpu() {
 }
 
 #[test]
+fn an_event_may_be_called_like_the_beginning_of_its_pmu() {
+    let tree = Tree::new().with(&[
+        ("cycles_big/type", "8"),
+        ("cycles_big/cpus", "0"),
+        ("cycles_little/type", "9"),
+        ("cycles_little/cpus", "1"),
+    ]);
+    let groups = spec::resolve("cycles/period=5/u", &tree.scan()).unwrap();
+    let names: Vec<_> = groups
+        .iter()
+        .map(|group| group.events[0].name.as_str())
+        .collect();
+    let expected = [
+        "cycles_big/cycles,period=5/u",
+        "cycles_little/cycles,period=5/u",
+    ];
+    assert_eq!(names, expected);
+    // What it is called means the same event.
+    let again = spec::resolve(names[1], &tree.scan()).unwrap();
+    assert_eq!(again[0].events, groups[1].events);
+}
+
+#[test]
 fn a_group_on_a_mixed_machine_is_one_for_each_kind_of_cpu() {
     let pmus = mixed_machine().scan();
     let names = |text: &str| -> Vec<Vec<String>> {

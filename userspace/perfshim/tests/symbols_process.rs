@@ -367,6 +367,19 @@ fn a_file_that_was_replaced_lends_no_wrong_names() {
 }
 
 #[test]
+fn a_file_that_took_a_deleted_ones_name_lends_it_no_symbols() {
+    let files = Files::new();
+    let path = format!("{} (deleted)", files.add("alpha").display());
+    let mut symbolizer = Symbolizer::new();
+    map(&mut symbolizer, PID, 1, 0x1000, OsStr::new(&path));
+    let frame = sample(&mut symbolizer, PID, 2, 0x1100);
+    assert_eq!(
+        (frame.symbol, frame.object.as_deref()),
+        (None, Some(&*path))
+    );
+}
+
+#[test]
 fn a_build_id_tells_files_apart() {
     let files = Files::new();
     let path = files.add_with_build_id("alpha", Some(&[0xab; 20]));
