@@ -29,8 +29,9 @@
 //! - Reading counters in user space: events that ask for it (`rdpmc`) are treated as the C driver
 //!   treats them while `kernel.perf_user_access` is 0.
 //! - The branch record buffer (FEAT_BRBE).
-//! - KVM. Guests get no PMU, and on a kernel at EL1 nobody enables the counters of events that
-//!   exclude the host, so they count nothing.
+//! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
+//!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
+//!   events that exclude the host count nothing.
 //! - Idle states in which a CPU loses its registers: counts are lost there. `cpuidle.off=1` keeps
 //!   CPUs out of them.
 //! - SMT: on cores with several threads the cycle counter may count for the whole core.
