@@ -407,3 +407,132 @@ impl fmt::Display for Report {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn function(program: &str, name: &str, share: f64) -> Function {
+        Function {
+            name: name.to_owned(),
+            share,
+            program: program.to_owned(),
+            object: None,
+            share_of_all: share,
+        }
+    }
+
+    fn report(functions: Vec<Function>) -> Report {
+        Report {
+            kernel: "7.3".to_owned(),
+            driver: None,
+            pmu: vec!["armv8_pmuv3".to_owned()],
+            event: "cycles".to_owned(),
+            samples: 100,
+            lost: 0,
+            throttled: 0,
+            interrupts: None,
+            functions,
+            shown: Vec::new(),
+            exit_status: None,
+        }
+    }
+
+    fn expected(texts: &[&str]) -> Vec<Expected> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn expectations_are_read_or_refused() {
+        let parse = |text: &str| text.parse::<Expected>();
+        let plain = parse("hot=70").unwrap();
+        assert_eq!(
+            (plain.program, plain.name.as_str(), plain.share),
+            (None, "hot", 70.0)
+        );
+        let of_program = parse("workload-c:hot=12.5").unwrap();
+        assert_eq!(of_program.program.as_deref(), Some("workload-c"));
+        let path = parse("a::b=1").unwrap();
+        assert_eq!((path.program, path.name.as_str()), (None, "a::b"));
+        for wrong in [
+            "", "hot", "hot=", "=70", "hot=101", "hot=-1", "hot=NaN", "p:=1",
+        ] {
+            let message = parse(wrong).unwrap_err();
+            assert!(message.contains(&format!("{wrong:?}")), "{message}");
+        }
+    }
+
+    #[test]
+    fn shares_within_five_points_are_as_expected() {
+        let report = report(vec![
+            function("c", "hot", 74.9),
+            function("rust", "workload::hot", 65.1),
+        ]);
+        assert!(report.check(&expected(&["hot=70", "c:hot=75"])).is_empty());
+        assert_eq!(report.check(&expected(&["hot=71"])).len(), 1);
+        assert_eq!(
+            report.check(&expected(&["c:hot=60", "rust:hot=60"])).len(),
+            2
+        );
+        assert_eq!(
+            report.check(&expected(&["cold=0"])),
+            ["no sample was in cold"]
+        );
+        assert_eq!(
+            report.check(&expected(&["other:hot=70"])),
+            ["no sample was in hot"]
+        );
+    }
+
+    #[test]
+    fn lost_records_and_no_samples_are_not_as_expected() {
+        let mut report = report(vec![function("c", "hot", 70.0)]);
+        report.lost = 1;
+        assert!(report.check(&[]).is_empty());
+        assert_eq!(report.check(&expected(&["hot=70"])).len(), 1);
+        report.samples = 0;
+        assert_eq!(
+            report.check(&expected(&["hot=70"])),
+            ["there were no samples"]
+        );
+    }
+
+    #[test]
+    fn at_most_ten_samples_are_shown() {
+        for total in [1, 9, 10, 11, 19, 20, 21, 1_000, 1_022] {
+            let shown = (1..=total)
+                .filter(|&number| is_shown(number, total))
+                .count();
+            assert!(
+                shown <= SHOWN_SAMPLES && shown >= total.min(5),
+                "{shown} of {total}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_flame_graph_of_nothing_is_a_picture_too() {
+        let empty = flame_graph("", &report(Vec::new())).unwrap();
+        assert!(empty.starts_with(b"<svg"));
+        let some = flame_graph("main;hot 3\n", &report(Vec::new())).unwrap();
+        assert!(String::from_utf8(some).unwrap().contains("hot"));
+    }
+
+    #[test]
+    fn the_summary_has_the_documented_keys() {
+        let json = serde_json::to_value(report(vec![function("c", "hot", 70.0)])).unwrap();
+        for key in [
+            "kernel",
+            "driver",
+            "samples",
+            "lost",
+            "throttled",
+            "interrupts",
+            "functions",
+        ] {
+            assert!(json.get(key).is_some(), "{key} is missing");
+        }
+        assert_eq!(json["functions"][0]["name"], "hot");
+        assert_eq!(json["functions"][0]["share"], 70.0);
+    }
+}

@@ -59,6 +59,10 @@ impl Watch {
     /// When there is no such process or CPU, or the command cannot be forked.
     pub fn new(request: Request) -> Result<Self> {
         let online = CpuList::online().context("reading the list of CPUs that are on line")?;
+        Self::with_cpus(request, online)
+    }
+
+    fn with_cpus(request: Request, online: CpuList) -> Result<Self> {
         let mut watch = Self {
             threads: Vec::new(),
             cpus: online,
@@ -204,36 +208,45 @@ fn threads(pid: u32) -> Result<Vec<u32>> {
 mod tests {
     use super::*;
 
+    fn watch(request: Request) -> Result<Watch> {
+        Watch::with_cpus(request, "0-3".parse().unwrap())
+    }
+
     #[test]
     fn a_process_has_its_main_thread() {
         let pid = std::process::id();
-        let watch = Watch::new(Request::Process(pid)).unwrap();
-        assert!(watch.threads.contains(&pid));
-        assert_eq!(watch.process(), Some(pid));
+        let watched = watch(Request::Process(pid)).unwrap();
+        assert!(watched.threads.contains(&pid));
+        assert_eq!(watched.process(), Some(pid));
     }
 
     #[test]
     fn a_process_that_is_not_there_is_named() {
-        let error = Watch::new(Request::Process(u32::MAX)).err().unwrap();
+        let error = watch(Request::Process(u32::MAX)).err().unwrap();
         assert!(error.to_string().contains("4294967295"), "{error}");
     }
 
     #[test]
     fn a_ring_has_one_cpu() {
-        let watch = Watch::new(Request::Process(std::process::id())).unwrap();
+        let watched = watch(Request::Process(std::process::id())).unwrap();
         assert!(
-            watch
+            watched
                 .targets_with_ring()
                 .iter()
                 .all(|target| target.cpu().is_some())
         );
-        assert!(watch.targets().iter().all(|target| target.cpu().is_none()));
+        assert!(
+            watched
+                .targets()
+                .iter()
+                .all(|target| target.cpu().is_none())
+        );
     }
 
     #[test]
     fn a_cpu_that_is_not_there_is_named() {
-        let cpus = "70000".parse().unwrap();
-        let error = Watch::new(Request::Cpus(cpus, Vec::new())).err().unwrap();
+        let cpus = "2,70000".parse().unwrap();
+        let error = watch(Request::Cpus(cpus, Vec::new())).err().unwrap();
         assert!(error.to_string().contains("70000"), "{error}");
     }
 }

@@ -203,7 +203,7 @@ fn past_32_bits() -> Result<()> {
     let (long, short) = (pmu.long_cycles(), CYCLES.into());
     // The first cycle event of a group gets the cycle counter, the second an event counter.
     // Without 64-bit event counters a long event fits nowhere else than in the cycle counter.
-    let attrs = [long, short].map(|config| Attr::new(config));
+    let attrs = [long, short].map(Attr::new);
     let mut elapsed = Duration::ZERO;
     let [long, short] = counters::count_group(&attrs, Target::ThisThread, || {
         let start = Instant::now();
