@@ -20,6 +20,7 @@ else
 	IN_WORKSHOP='' CACHE=${XDG_CACHE_HOME:-${HOME:?is not set, and the cache lives under it}/.cache}/rust-pmu
 fi
 PROG=${0##*/}
+[[ $CACHE == /* ]] || { echo "$PROG: XDG_CACHE_HOME='${XDG_CACHE_HOME:-}' must be an absolute path" >&2; exit 2; }
 # chroot and its like are not on every user's path.
 export PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # shellcheck disable=SC2034 # for the scripts that source this file
