@@ -75,7 +75,7 @@ step() {
 		say "--- the last lines of ${log#"$ROOT"/}"
 		tail -n 25 "$log" >&2
 		say "---"
-		if grep -q 'No space left on device' "$log"; then
+		if grep -qi 'no space left on device\|enough free space' "$log"; then
 			say "  the disk is full: make room at $CACHE (or set XDG_CACHE_HOME) and start again"
 		fi
 		return "$rc"
