@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use perfshim::{Attr, Exclude, Hardware, Target};
+use perfshim::{Attr, Capabilities, Exclude, Hardware, Ring, Target};
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
 
 use crate::counters::{self, CYCLES, Within, user};
@@ -44,7 +44,7 @@ pub const TESTS: &[Test] = &[
     .icount(),
     Test::new(
         "count-filter-guest-hv",
-        "exclude_guest and exclude_hv change nothing where there is no guest and no EL2",
+        "without guests and EL2, exclude_guest and exclude_hv change nothing, exclude_host all",
         filter_guest_hv,
     )
     .icount(),
@@ -61,6 +61,11 @@ pub const TESTS: &[Test] = &[
     )
     .cpu("cortex-a57")
     .timeout(120),
+    Test::new(
+        "count-userpage",
+        "the page in front of the ring holds the count, and grants no reading by instruction",
+        userpage,
+    ),
     Test::new(
         "count-cycles-clock",
         "cycles of a busy thread follow the clock of QEMU's CPUs, 1 GHz",
@@ -187,13 +192,18 @@ fn filter_guest_hv() -> Result<()> {
         all.clone(),
         all.clone().exclude(Exclude::GUEST),
         all.clone().exclude(Exclude::HV),
+        all.clone().exclude(Exclude::HOST),
     ];
-    let [all, no_guest, no_hv] =
+    let [all, no_guest, no_hv, no_host] =
         counters::count_group(&attrs, Target::ThisThread, user_and_kernel)?;
     ensure!(no_guest == all, "all are {all}, without guests {no_guest}");
     ensure!(
         no_hv == all,
         "all are {all}, without the hypervisor {no_hv}"
+    );
+    ensure!(
+        no_host == 0,
+        "all are {all}, without the host {no_host}: there is no guest"
     );
     Ok(())
 }
@@ -238,5 +248,24 @@ fn cycles_clock() -> Result<()> {
         reading.value,
         reading.running
     );
+    Ok(())
+}
+
+fn userpage() -> Result<()> {
+    let event = counters::open(&user(CYCLES), Target::ThisThread)?;
+    let ring = Ring::map(&event, 0)?;
+    for n in [N, 2 * N] {
+        let count = counters::count(&event, || run_loop(n))?;
+        let page = ring.page().state();
+        ensure!(
+            page.index == 0 && !page.capabilities.contains(Capabilities::USER_RDPMC),
+            "nobody asked for user access: {page:?}"
+        );
+        ensure!(
+            u64::try_from(page.offset) == Ok(count),
+            "the page says {}, a read {count}",
+            page.offset
+        );
+    }
     Ok(())
 }

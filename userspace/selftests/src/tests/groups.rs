@@ -2,7 +2,7 @@
 //! Events that share the PMU: groups, multiplexing, pinned events.
 
 use anyhow::{Result, ensure};
-use perfshim::{Attr, EventConfig, Target};
+use perfshim::{Attr, Event, EventConfig, Target};
 use rustix::io::Errno;
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
 
@@ -22,6 +22,17 @@ pub const TESTS: &[Test] = &[
         "a group takes every counter of the CPU, and one event more is refused",
         too_large,
     ),
+    Test::new(
+        "group-long",
+        "a group takes as many 64-bit events as there are 64-bit counters",
+        || long_members(EVENT_COUNTERS),
+    ),
+    Test::new(
+        "group-long-a57",
+        "of 32-bit counters, each 64-bit event takes two: a group takes half as many",
+        || long_members(EVENT_COUNTERS / 2),
+    )
+    .cpu("cortex-a57"),
     Test::new(
         "group-mixed",
         "a software event does not cost a group a counter",
@@ -76,31 +87,7 @@ fn atomic() -> Result<()> {
 }
 
 fn too_large() -> Result<()> {
-    let pmu = Pmu::find()?;
-    // Enabled from the start: the kernel does not make room for members that are off.
-    let leader = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
-    let filler = Attr::new(filler(&pmu)).enabled();
-    let mut members = Vec::new();
-    let refused = loop {
-        match counters::open_member(&filler, Target::ThisThread, &leader) {
-            Ok(member) => members.push(member),
-            Err(error) => break error,
-        }
-        ensure!(
-            members.len() <= EVENT_COUNTERS,
-            "a group of {} events",
-            members.len() + 1
-        );
-    };
-    ensure!(
-        members.len() == EVENT_COUNTERS,
-        "the cycle counter and {} others fit, not {EVENT_COUNTERS}: {refused:#}",
-        members.len()
-    );
-    ensure!(
-        counters::errno(&refused) == Some(Errno::INVAL),
-        "one event too many: {refused:#}"
-    );
+    let (leader, _members) = fill(&filler(&Pmu::find()?), EVENT_COUNTERS)?;
     // What was refused must have left the group as it was.
     run_loop(100_000);
     let reading = counters::read(&leader)?;
@@ -109,6 +96,44 @@ fn too_large() -> Result<()> {
         "the full group was not on its counters: {reading:?}"
     );
     Ok(())
+}
+
+fn long_members(room: usize) -> Result<()> {
+    let long = EventConfig {
+        config1: 1,
+        ..filler(&Pmu::find()?)
+    };
+    fill(&long, room).map(drop)
+}
+
+/// Adds members to a group that cycles lead until one is refused. Fails unless there was room for
+/// exactly so many. Returns the leader and the members.
+fn fill(member: &EventConfig, room: usize) -> Result<(Event, Vec<Event>)> {
+    // Enabled from the start: the kernel does not make room for members that are off.
+    let leader = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
+    let member = Attr::new(member.clone()).enabled();
+    let mut members = Vec::new();
+    let refused = loop {
+        match counters::open_member(&member, Target::ThisThread, &leader) {
+            Ok(event) => members.push(event),
+            Err(error) => break error,
+        }
+        ensure!(
+            members.len() <= room,
+            "beside the cycles {} events fit, there must be room for {room}",
+            members.len()
+        );
+    };
+    ensure!(
+        members.len() == room,
+        "beside the cycles {} events fit, not {room}: {refused:#}",
+        members.len()
+    );
+    ensure!(
+        counters::errno(&refused) == Some(Errno::INVAL),
+        "one event too many: {refused:#}"
+    );
+    Ok((leader, members))
 }
 
 fn mixed() -> Result<()> {

@@ -12,6 +12,19 @@ use crate::registry::Test;
 
 pub const TESTS: &[Test] = &[
     Test::new(
+        "sysfs-contents",
+        "every file of the PMU, and its place in sysfs, is as the C driver has it",
+        || contents(include_str!("sysfs-max.txt")),
+    )
+    .smp(2),
+    Test::new(
+        "sysfs-contents-a57",
+        "the same on a CPU that counts fewer events",
+        || contents(include_str!("sysfs-cortex-a57.txt")),
+    )
+    .cpu("cortex-a57")
+    .smp(2),
+    Test::new(
         "sysfs-format",
         "the format folder describes config and config1 as the PMUv3 ABI has them",
         format,
@@ -33,6 +46,19 @@ pub const TESTS: &[Test] = &[
     )
     .smp(4),
 ];
+
+/// Fails at the first line that differs from `want`, whose comments do not count.
+fn contents(want: &str) -> Result<()> {
+    let got = dump()?;
+    let mut got = got.lines();
+    let mut want = want.lines().filter(|line| !line.starts_with('#'));
+    loop {
+        match (got.next(), want.next()) {
+            (None, None) => return Ok(()),
+            (got, want) => ensure!(got == want, "sysfs has {got:?} where C has {want:?}"),
+        }
+    }
+}
 
 /// The files of one folder of the PMU, by name.
 fn folder(name: &str) -> Result<BTreeMap<String, String>> {
@@ -126,6 +152,15 @@ fn cpus() -> Result<()> {
     Ok(())
 }
 
+/// Files that the driver core and perf core make; `type` is treated apart.
+const CORE_FILES: [&str; 5] = [
+    "power",
+    "uevent",
+    "subsystem",
+    "type",
+    "perf_event_mux_interval_ms",
+];
+
 /// Everything that sysfs says of the PMU, one file a line, in a form that two drivers can be
 /// compared by: the type is left out when the kernel picked it, since the order of registration
 /// decides it.
@@ -153,8 +188,8 @@ fn collect(top: &Path, below: &Path, lines: &mut Vec<String>) -> Result<()> {
         let entry = entry?;
         let name = below.join(entry.file_name());
         let kind = entry.file_type()?;
-        // What the driver core adds to every device says nothing of the PMU.
-        if name.starts_with("power") || name == Path::new("uevent") || name == Path::new("type") {
+        // What the driver core and perf core add to every PMU says nothing of this one.
+        if CORE_FILES.iter().any(|core| name.starts_with(core)) {
             continue;
         }
         if kind.is_dir() {
