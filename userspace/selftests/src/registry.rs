@@ -31,8 +31,8 @@ enum Clock {
 }
 
 impl Test {
-    /// A test for every kernel and both drivers, on one CPU of model `max` with time that follows
-    /// the host's.
+    /// A test for the lab kernels and both drivers, on one CPU of model `max` with time that
+    /// follows the host's.
     pub const fn new(
         name: &'static str,
         summary: &'static str,
@@ -42,7 +42,7 @@ impl Test {
             name,
             summary,
             run,
-            kernels: "release,debug,stock",
+            kernels: "release,debug",
             drivers: "rust,c",
             clock: Clock::Smp,
             cpu: "max",
@@ -73,6 +73,11 @@ impl Test {
     pub const fn timeout(mut self, seconds: u32) -> Self {
         self.timeout = seconds;
         self
+    }
+
+    /// Belongs to the core set, which runs on Debian's stock kernel too.
+    pub const fn core(self) -> Self {
+        self.kernels("release,debug,stock")
     }
 
     /// Runs on these kernels only, separated by commas.

@@ -17,6 +17,7 @@ pub const TESTS: &[Test] = &[
         "N more loops count exactly N x k instructions more, on every event counter at once",
         exact,
     )
+    .core()
     .icount(),
     Test::new(
         "count-cycles-exact",
@@ -41,6 +42,7 @@ pub const TESTS: &[Test] = &[
         "user and kernel counts add up to the whole, to the instruction",
         filters,
     )
+    .core()
     .icount(),
     Test::new(
         "count-filter-guest-hv",
@@ -53,6 +55,7 @@ pub const TESTS: &[Test] = &[
         "cycles go on past 2^32, with config1:long and without, on 64-bit counters",
         past_32_bits,
     )
+    .core()
     .timeout(120),
     Test::new(
         "count-past-32-bits-a57",

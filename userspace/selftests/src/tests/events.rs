@@ -19,12 +19,14 @@ pub const TESTS: &[Test] = &[
         "HARDWARE, RAW, the PMU's own type and the extended type count the same cycles",
         types,
     )
+    .core()
     .icount(),
     Test::new(
         "event-refused",
         "each event that cannot be had is refused with the errno that says why",
         refused,
-    ),
+    )
+    .core(),
     Test::new(
         "event-refused-a57",
         "the same on 32-bit counters, where a user-readable 64-bit event counter is refused too",

@@ -21,7 +21,8 @@ pub const TESTS: &[Test] = &[
         "group-too-large",
         "a group takes every counter of the CPU, and one event more is refused",
         too_large,
-    ),
+    )
+    .core(),
     Test::new(
         "group-long",
         "a group takes as many 64-bit events as there are 64-bit counters",
@@ -43,6 +44,7 @@ pub const TESTS: &[Test] = &[
         "with twice as many events as counters, each scaled count is right within 5 %",
         multiplex,
     )
+    .core()
     .icount()
     .timeout(120),
     Test::new(

@@ -37,6 +37,7 @@ pub const TESTS: &[Test] = &[
         "CPUs go off line and on twenty times under load, with events of all kinds open",
         storm,
     )
+    .core()
     .smp(4)
     .timeout(240),
 ];

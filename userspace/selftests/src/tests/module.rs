@@ -26,6 +26,7 @@ pub const TESTS: &[Test] = &[
          (C: cannot be unbound)",
         unbind_revokes,
     )
+    .core()
     .drivers("rust")
     .smp(2),
     Test::new(
@@ -46,6 +47,7 @@ pub const TESTS: &[Test] = &[
         "after an unbind rmmod works, with revoked events still open (C: built in)",
         unload_after_unbind,
     )
+    .core()
     .drivers("rust"),
     Test::new(
         "module-bind-storm",
@@ -61,6 +63,7 @@ pub const TESTS: &[Test] = &[
         "the module is loaded and unloaded under load (C: built in)",
         load_storm,
     )
+    .core()
     .drivers("rust")
     .smp(4)
     .timeout(240),

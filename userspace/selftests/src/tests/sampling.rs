@@ -22,6 +22,7 @@ pub const TESTS: &[Test] = &[
         "there are exactly as many samples as the count has periods",
         count,
     )
+    .core()
     .icount(),
     Test::new(
         "sample-fields",
@@ -34,6 +35,7 @@ pub const TESTS: &[Test] = &[
         "every call chain is the stack's return addresses, down to the caller of main",
         callchain,
     )
+    .core()
     .icount(),
     Test::new(
         "sample-kernel",
@@ -46,6 +48,7 @@ pub const TESTS: &[Test] = &[
         "in frequency mode there are about as many samples a second as were asked for",
         frequency,
     )
+    .core()
     .icount()
     .timeout(120),
     Test::new(
@@ -70,7 +73,8 @@ pub const TESTS: &[Test] = &[
         "sample-several-counters",
         "counters that overflow together each get every sample, in one interrupt",
         several_counters,
-    ),
+    )
+    .core(),
     Test::new(
         "sample-long-period",
         "a period of more than 31 bits gives as many samples as the count has periods",

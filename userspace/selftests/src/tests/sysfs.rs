@@ -16,6 +16,7 @@ pub const TESTS: &[Test] = &[
         "every file of the PMU, and its place in sysfs, is as the C driver has it",
         || contents(include_str!("sysfs-max.txt")),
     )
+    .core()
     .smp(2),
     Test::new(
         "sysfs-contents-a57",

@@ -18,6 +18,7 @@ pub const TESTS: &[Test] = &[
         "an inherited event counts forked children, and one that is not does not",
         inherit_fork,
     )
+    .core()
     .icount(),
     Test::new(
         "inherit-thread",
@@ -36,6 +37,7 @@ pub const TESTS: &[Test] = &[
         "an event with enable_on_exec counts nothing before the exec and the program after it",
         enable_on_exec,
     )
+    .core()
     .icount(),
     Test::new(
         "cpu-affine",
@@ -54,6 +56,7 @@ pub const TESTS: &[Test] = &[
         "events on all CPUs see the work of all threads",
         system_wide,
     )
+    .core()
     .smp(4),
 ];
 
