@@ -15,6 +15,8 @@ pub mod smp;
 
 #[path = "glue/lookup.rs"]
 mod lookup;
+#[path = "glue/mux_timer.rs"]
+pub(crate) mod mux_timer;
 
 pub use lookup::init;
 

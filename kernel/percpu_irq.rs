@@ -254,13 +254,16 @@ impl PerCpuIrq {
             return Err(EINVAL);
         }
 
-        // `close()` first leaves this state and then interrupts each CPU: what is enabled before
-        // that, it sees.
+        let enabled = self.enabled.get(cpu);
+
+        // `close()` leaves this state and then looks at all CPUs that are on line. So either it
+        // sees that this one has the interrupt enabled, or this sees that it is being closed.
+        enabled.store(true);
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         if self.state.load(Relaxed) != REQUESTED {
+            enabled.store(false);
             return Err(ENODEV);
         }
-
-        self.enabled.get(cpu).store(true);
 
         // SAFETY: By the type invariant this is a per-CPU interrupt. It has a handler, which stays
         // until `close()` has disabled the interrupt here.
@@ -288,6 +291,7 @@ impl PerCpuIrq {
     /// Fails with [`EBUSY`] when a CPU went off line without disabling it.
     fn close(&self) -> Result {
         self.state.store(BUSY, Release);
+        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
         smp::call_each(|on| self.disable_here(on));
 
         let mut cpus = smp::cpus(smp::possible());

@@ -8,7 +8,8 @@
 //! | callback                       | context                                          |
 //! | ------------------------------ | ------------------------------------------------ |
 //! | `event_init`                   | process, may sleep; the event is not shared      |
-//! | `add`, `del`, `start`, `stop`  | interrupts off, on the event's CPU, PMU disabled |
+//! | `add`, `del`, `start`          | interrupts off, on the event's CPU, PMU disabled |
+//! | `stop`                         | the same, but the PMU may be enabled             |
 //! | `read`                         | interrupts off, on the event's CPU               |
 //! | `enable`, `disable`, `filter`  | interrupts off                                   |
 //! | `event_idx`                    | any, on any CPU                                  |
@@ -218,6 +219,9 @@ pub trait Driver: Send + Sync + Sized + 'static {
     fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot);
 
     /// Keeps an event from counting on, and [updates](Event::update) its count.
+    ///
+    /// The PMU may be enabled: the overflow of a software event can throttle the group that it
+    /// shares with an event of this PMU.
     fn stop(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot);
 
     /// [Updates](Event::update) the count of an event.

@@ -54,7 +54,12 @@ impl OverflowHandler {
             let event = Slot::new(counter.index())
                 .and_then(|slot| active.get(slot).map(|event| (slot, event)));
             if let Some((slot, event)) = event {
-                self.serve(irq, slot, event);
+                // Perf core throttles a group as a whole: the overflow of one member may just have
+                // stopped this one, which updated its count. Another overflow would make perf core
+                // forget that the group is throttled, and it would never be started again.
+                if !event.is_stopped() {
+                    self.serve(irq, slot, event);
+                }
             }
         }
         self.0.run(irq);

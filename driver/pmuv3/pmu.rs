@@ -2,10 +2,12 @@
 
 //! The PMU as perf core sees it: events are opened, get counters, start, stop and are read.
 //!
-//! While perf core calls [`add`](perf::Driver::add), [`start`](perf::Driver::start) and the like,
-//! the PMU is disabled, and [`disable`](perf::Driver::disable) has made sure with an ISB that no
-//! counter moves. So nothing else needs a synchronization until
-//! [`enable`](perf::Driver::enable), whose ISB comes before the counters run again.
+//! While perf core calls [`add`](perf::Driver::add), [`del`](perf::Driver::del) and
+//! [`start`](perf::Driver::start), the PMU is disabled, and [`disable`](perf::Driver::disable) has
+//! made sure with an ISB that no counter moves. So they need no synchronization of their own until
+//! [`enable`](perf::Driver::enable), whose ISB comes before the counters run again. Only
+//! [`stop`](perf::Driver::stop) may find the PMU running: when a software event throttles the group
+//! that it shares with events of this PMU.
 
 use kernel::{
     cpu::CpuId,
@@ -420,6 +422,8 @@ impl perf::Driver for Pmuv3 {
         };
         let regs = self.identity.regs;
         regs.set_pmcntenclr(place.counters());
+        // The counter must not move any more when its flag is cleared and it is read.
+        regs::isb();
         regs.set_pmintenclr(place.counter.into());
         // What the counter has counted says as much as the flag of an overflow that nobody saw.
         regs.set_pmovsclr(place.counters());

@@ -32,6 +32,7 @@
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
 //!   events that exclude the host count nothing.
+//! - Suspend to memory: what the first CPU has counted is lost.
 //! - Idle states in which a CPU loses its registers: counts are lost there. `cpuidle.off=1` keeps
 //!   CPUs out of them.
 //! - SMT: on cores with several threads the cycle counter may count for the whole core.

@@ -52,6 +52,8 @@ impl Function {
         // SAFETY: All fields may be zero.
         let mut probe: kernel_bindings::kprobe = unsafe { core::mem::zeroed() };
         probe.symbol_name = self.name.as_char_ptr();
+        // Only the address is wanted: the function, which may be running, is left as it is.
+        probe.flags = kernel_bindings::KPROBE_FLAG_DISABLED;
 
         // SAFETY: `probe` names a symbol and has no handlers. It stays here until it is
         // unregistered.

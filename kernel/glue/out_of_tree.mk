@@ -37,8 +37,9 @@ glue-types := $(glue-types)|perf_sample_data__.*|perf_sample_weight|perf_sample_
 glue-types := $(glue-types)|perf_mem_data_src|perf_mem_data_src__.*|perf_regs|perf_event_state
 glue-types := $(glue-types)|perf_overflow_handler_t|perf_type_id|perf_event_sample_format
 glue-types := $(glue-types)|pmu_event_list|local64_t|local_t
+glue-types := $(glue-types)|perf_cpu_pmu_context|perf_event_pmu_context
 # Of these only pointers occur.
-glue-opaque := perf_cpu_pmu_context|perf_event_pmu_context|perf_output_handle|perf_buffer
+glue-opaque := perf_output_handle|perf_buffer
 glue-opaque := $(glue-opaque)|perf_addr_filter_range|event_filter|perf_cgroup
 glue-opaque := $(glue-opaque)|perf_callchain_entry|perf_raw_record|perf_branch_stack
 glue-functions := perf_pmu_register|perf_pmu_unregister|perf_pmu_migrate_context

@@ -13,7 +13,10 @@ use super::{
     Pmu,
     Slot, //
 };
-use crate::bindings;
+use crate::{
+    bindings,
+    smp, //
+};
 use core::{
     marker::PhantomData,
     ops::Deref,
@@ -27,6 +30,7 @@ use core::{
 use kernel::{
     cpu::CpuId,
     ffi::c_int,
+    prelude::*,
     types::Opaque, //
 };
 
@@ -290,9 +294,10 @@ impl<T: Driver> Event<T> {
         atomic!(self.hardware(), AtomicI32, idx).store(idx, Relaxed);
     }
 
-    /// Whether the event is on a counter that does not run (`PERF_HES_STOPPED`).
+    /// Whether the event is on a counter that does not run (`PERF_HES_STOPPED`): perf core has
+    /// stopped it and will start it again, as it does when it throttles events.
     #[inline]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub fn is_stopped(&self) -> bool {
         atomic!(self.hw(), AtomicI32, state).load(Relaxed) & STOPPED != 0
     }
 
@@ -384,8 +389,16 @@ impl<'a, T: Driver> NewEvent<'a, T> {
 
     /// Moves an event that is limited to a CPU to another one, as a PMU of the whole system does
     /// whose events all live on one CPU.
-    pub fn set_cpu(&mut self, to: CpuId) {
+    ///
+    /// Fails with [`EINVAL`] when there can be no such CPU.
+    pub fn set_cpu(&mut self, to: CpuId) -> Result {
+        // Perf core uses the number without a check, and `CpuId` allows for holes.
+        if !smp::possible().test(to) {
+            return Err(EINVAL);
+        }
+
         set!(self.as_raw(), i32::from(to), cpu);
+        Ok(())
     }
 
     /// Gives an event that does not sample the period after which its counter is looked at in

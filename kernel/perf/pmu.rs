@@ -12,7 +12,8 @@ use crate::{
         LocalCell,
         OnCpu,
         PerCpu, //
-    }, //
+    },
+    smp, //
 };
 use core::{
     convert::Infallible,
@@ -133,7 +134,8 @@ impl<T: Driver> Table<T> {
 /// The events that have a slot on this CPU.
 pub struct Active<'a, T: Driver> {
     table: &'a Table<T>,
-    _pmu: PhantomData<&'a Pmu<T>>,
+    /// Neither `Send` nor `Sync`: it is about this CPU.
+    _pmu: PhantomData<(&'a Pmu<T>, *mut ())>,
 }
 
 impl<'a, T: Driver> Active<'a, T> {
@@ -259,11 +261,16 @@ impl<T: Driver> Pmu<T> {
     /// Moves all events that are limited to the CPU `from` to the CPU `to`, as the PMU of a whole
     /// system does when the CPU that looks after it goes off line
     /// ([`cpuhp::Callbacks::evacuate`](crate::cpuhp::Callbacks::evacuate)). May sleep.
+    ///
+    /// Does nothing when the two are the same, or when `to` is not on line.
     pub fn migrate(&self, from: CpuId, to: CpuId) {
-        if self.state.load(Acquire) == REGISTERED {
-            // SAFETY: `raw` lives as long as `self`. Perf core only compares the address with
-            // those of its events' PMUs, under their locks, so it does not matter if it forgets
-            // the PMU meanwhile. CPU IDs are valid CPU numbers.
+        let sensible = from != to && smp::possible().test(from) && smp::online().test(to);
+
+        if sensible && self.state.load(Acquire) == REGISTERED {
+            // SAFETY: `raw` lives as long as `self`. Should perf core forget the PMU meanwhile, then
+            // not before the events that this finds are moved: to revoke an event perf core takes
+            // the lock of its context, which this holds. Both CPUs are possible ones, and not the
+            // same, so their contexts exist and can be locked one after the other.
             unsafe { bindings::perf_pmu_migrate_context(self.as_raw(), from.into(), to.into()) };
         }
     }

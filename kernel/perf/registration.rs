@@ -107,11 +107,19 @@ impl<T: Driver> Registration<T> {
         }
 
         // INVARIANT: It was registered.
-        Ok(Self {
+        let registration = Self {
             pmu: pmu.clone(),
             name: ManuallyDrop::new(name),
             groups: ManuallyDrop::new(groups),
-        })
+        };
+
+        #[cfg(RUST_PMU_OUT_OF_TREE)]
+        // SAFETY: It was registered, and `registration` unregisters it before it goes.
+        unsafe {
+            crate::out_of_tree::mux_timer::stop_with(raw)?
+        };
+
+        Ok(registration)
     }
 }
 
@@ -126,6 +134,9 @@ impl<T: Driver> Drop for Registration<T> {
             // for others one day, then let it keep everything.
             pr_err!("cannot unregister a PMU: {error:?}\n");
             core::mem::forget(self.pmu.clone());
+            // The callbacks are in the module.
+            // SAFETY: The module exists: this is its code.
+            unsafe { bindings::__module_get(this_module::<T::OwnerModule>().as_ptr()) };
             return;
         }
 

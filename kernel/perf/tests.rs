@@ -171,7 +171,7 @@ mod kunit {
                 return Err(EINVAL);
             }
 
-            event.set_cpu(self.in_charge()?);
+            event.set_cpu(self.in_charge()?)?;
             event.set_default_period(Self::width());
             Ok(())
         }
