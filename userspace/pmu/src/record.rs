@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -263,10 +264,7 @@ impl Recording {
             let time = sample.time.unwrap_or(0);
             f(report::Sample {
                 number,
-                program: self
-                    .symbolizer
-                    .comm(thread.tid, time)
-                    .unwrap_or_else(|| "?".into()),
+                program: self.program(thread.tid, time),
                 ip: sample.ip.unwrap_or(0),
                 pid: thread.pid,
                 tid: thread.tid,
@@ -277,5 +275,17 @@ impl Recording {
             })?;
         }
         Ok(())
+    }
+
+    /// The name of the task. The kernel's idle task, one on each CPU, has the number 0 and is not
+    /// in /proc.
+    fn program(&self, tid: u32, time: u64) -> Arc<str> {
+        match tid {
+            0 => "[idle]".into(),
+            tid => self
+                .symbolizer
+                .comm(tid, time)
+                .unwrap_or_else(|| "?".into()),
+        }
     }
 }

@@ -24,6 +24,8 @@ use crate::text::grouped;
 const SHOWN_SAMPLES: usize = 10;
 /// How many functions are printed.
 const SHOWN_FUNCTIONS: usize = 20;
+/// The least share of all samples, in percent, of a function that is printed.
+const SHOWN_SHARE: f64 = 0.1;
 /// How far a share may be from what is expected, in points of percentage.
 pub const TOLERANCE: f64 = 5.0;
 
@@ -369,28 +371,37 @@ impl fmt::Display for Report {
         for sample in &self.shown {
             writeln!(f, "{sample}")?;
         }
-        writeln!(f, "hottest functions, in % of their program's samples:\n")?;
         writeln!(
             f,
-            "{:>8}  {:<16} {:<32} object",
-            "share", "program", "function"
+            "hottest functions, by their share of all samples and of their program's:\n"
         )?;
-        for function in self.functions.iter().take(SHOWN_FUNCTIONS) {
+        writeln!(
+            f,
+            "  of all  of program  {:<16} {:<32} object",
+            "program", "function"
+        )?;
+        let hot = self
+            .functions
+            .iter()
+            .filter(|function| function.share_of_all >= SHOWN_SHARE);
+        let shown = hot.clone().count().min(SHOWN_FUNCTIONS);
+        for function in hot.take(SHOWN_FUNCTIONS) {
             writeln!(
                 f,
-                "{:>6.2} %  {:<16} {:<32} {}",
+                "{:>6.2} %    {:>6.2} %  {:<16} {:<32} {}",
+                function.share_of_all,
                 function.share,
                 function.program,
                 function.name,
                 function.object.as_deref().unwrap_or("-")
             )?;
         }
-        if self.functions.len() > SHOWN_FUNCTIONS {
+        if self.functions.len() > shown {
             writeln!(
                 f,
-                "{:>10} and {} more",
+                "{:>10} {} more in summary.json",
                 "",
-                self.functions.len() - SHOWN_FUNCTIONS
+                self.functions.len() - shown
             )?;
         }
         let mut interrupts = String::new();

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use perfshim::discovery::Pmus;
 use perfshim::spec::{self, ResolvedEvent, ResolvedGroup};
-use perfshim::{Event, ReadFormat, Target};
+use perfshim::{Event, EventConfig, ReadFormat, Software, Target};
 use rustix::io::Errno;
 use serde::Serialize;
 
@@ -181,14 +181,20 @@ fn is_absent(error: &perfshim::Error) -> bool {
 
 impl Counter {
     fn row(&self) -> Result<Row> {
+        let clocks = [Software::CpuClock, Software::TaskClock].map(EventConfig::from);
+        let (unit, scale) = match clocks.contains(&self.event.config) {
+            // They count nanoseconds, which sysfs does not say.
+            true => (Some("ms".to_owned()), 1e-6),
+            false => (self.event.unit.clone(), self.event.scale),
+        };
         let mut row = Row {
             name: self.event.name.clone(),
             count: None,
             counted: 0,
             enabled: 0,
             running: 0,
-            unit: self.event.unit.clone(),
-            scale: self.event.scale,
+            unit,
+            scale,
             problem: self.problem.clone(),
         };
         let mut total = Some(0u64);
