@@ -19,7 +19,7 @@
 // number: samples at even distances meet all of it.
 #define UNIT 199
 // Rounds in an iteration, which ends with a look at the clock.
-#define ROUNDS 100
+#define ROUNDS 1000
 
 static inline __attribute__((always_inline)) uint64_t mix(uint64_t state, uint64_t iterations)
 {
@@ -68,7 +68,7 @@ static int usage(void)
 {
 	fputs("usage: workload-c --seconds S | --iterations N\n"
 	      "Spends 70 %, 20 % and 10 % of its time in seventy_percent, twenty_percent and\n"
-	      "ten_percent. An iteration is 199000 turns of the same loop. S and N are above 0.\n",
+	      "ten_percent. An iteration is 1990000 turns of the same loop. S and N are above 0.\n",
 	      stderr);
 	return 2;
 }

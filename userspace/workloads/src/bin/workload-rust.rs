@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 /// even distances meet all of it.
 const UNIT: u64 = 199;
 /// Rounds in an iteration, which ends with a look at the clock.
-const ROUNDS: u64 = 100;
+const ROUNDS: u64 = 1_000;
 const USAGE: &str = "usage: workload-rust --seconds S | --iterations N
 Spends 70 %, 20 % and 10 % of its time in seventy_percent, twenty_percent and
-ten_percent. An iteration is 199000 turns of the same loop. S and N are above 0.";
+ten_percent. An iteration is 1990000 turns of the same loop. S and N are above 0.";
 
 #[inline(always)]
 fn mix(mut state: u64, iterations: u64) -> u64 {
