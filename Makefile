@@ -21,7 +21,9 @@ demo: ## profile two workloads on Debian's arm64 kernel through the Rust driver
 	@scripts/demo
 
 test: ## run every test; T=PATTERN runs those whose name matches, LIST=1 only lists them
-	@T='$(T)' LIST='$(LIST)' scripts/test
+	@scripts/test
+test: export T := $(T)
+test: export LIST := $(LIST)
 
 shell: ## an interactive guest with the driver loaded, the tools, and build/share as /share
 	@mkdir -p build/share
