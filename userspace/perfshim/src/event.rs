@@ -3,8 +3,7 @@
 
 use std::ffi::{CStr, c_int, c_ulong};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
 
@@ -32,9 +31,29 @@ pub(crate) struct Shared {
     pub(crate) attr: Attr,
     /// The event and its target in words, for errors.
     subject: String,
-    /// Whether a ring of it is mapped. Two readers of one ring would move its tail under each
-    /// other.
-    pub(crate) mapped: AtomicBool,
+    /// Held while the kernel is asked to change it, so that it is what the kernel has.
+    output: Mutex<Output>,
+}
+
+/// Where an event writes its records.
+///
+/// A ring has one reader: two would move its tail under each other. So an event that has a ring
+/// gets no second one, and one that writes to another's gets none: kernels before 7.3 would map
+/// that other ring's memory once more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Output {
+    Nowhere,
+    /// To its own ring.
+    Own,
+    /// To another event's ring.
+    Other,
+}
+
+/// The right to an event's ring, which there is once. Dropping it gives it back: do so when the
+/// memory is unmapped.
+#[derive(Debug)]
+pub(crate) struct RingClaim {
+    shared: Arc<Shared>,
 }
 
 impl Event {
@@ -69,6 +88,7 @@ impl Event {
             return Err(Error::Target(target.to_string()));
         };
         let group_fd = group.map_or(-1, |group| group.shared.fd.as_raw_fd());
+        let to_group = flags.contains(OpenFlags::FD_OUTPUT) && group.is_some();
         let flags = (flags | target_flags).bits() as c_ulong;
         let fd = attr.with_kernel_form(|raw| {
             // SAFETY: `raw` is a whole perf_event_attr whose size field is right or was set by
@@ -84,7 +104,10 @@ impl Event {
                     fd: unsafe { OwnedFd::from_raw_fd(fd) },
                     attr: attr.clone(),
                     subject,
-                    mapped: AtomicBool::new(false),
+                    output: Mutex::new(match to_group {
+                        true => Output::Other,
+                        false => Output::Nowhere,
+                    }),
                 }),
             }),
             Err(errno) => {
@@ -143,7 +166,10 @@ impl Event {
     }
 
     /// Lets the event overflow `overflows` more times, then disables it; enables it until then.
-    /// The ring's reader sees a hang-up when it is over.
+    ///
+    /// Nobody is told when they are used up: poll(2) reports a hang-up only when the tasks have
+    /// ended. Each overflow wakes the ring's reader as [`Wakeup`](crate::Wakeup) says; the reader
+    /// counts samples to know.
     pub fn refresh(&self, overflows: u32) -> Result<()> {
         // SAFETY: this request takes a number by value.
         self.shared.done(Operation::Refresh, unsafe {
@@ -161,21 +187,40 @@ impl Event {
         })
     }
 
-    /// Writes records into the ring of `other` from now on; with `None`, nowhere.
+    /// Writes records into the ring of `other` from now on; with `None`, nowhere. An event that
+    /// writes to another's ring can have none of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RingUse`] if the event has a ring of its own, [`Error::Refused`] if the kernel
+    /// refuses: `other` has no ring, or watches another CPU or thread.
     pub fn set_output(&self, other: Option<&Event>) -> Result<()> {
-        self.redirect(other.map_or(-1, |other| other.shared.fd.as_raw_fd()))
+        self.redirect(other.map(|other| &*other.shared))
     }
 
     /// As [`set_output`](Self::set_output), to the event that a ring belongs to.
     pub(crate) fn set_output_to(&self, other: &Shared) -> Result<()> {
-        self.redirect(other.fd.as_raw_fd())
+        self.redirect(Some(other))
     }
 
-    fn redirect(&self, fd: c_int) -> Result<()> {
+    fn redirect(&self, other: Option<&Shared>) -> Result<()> {
+        let mut output = self.shared.output();
+        if *output == Output::Own {
+            return Err(Error::RingUse(
+                "the event has a ring of its own, and the kernel takes no other while it is \
+                 mapped: drop that one first",
+            ));
+        }
+        let fd = other.map_or(-1, |other| other.fd.as_raw_fd());
         // SAFETY: this request takes a descriptor by value, or -1.
         self.shared.done(Operation::SetOutput, unsafe {
             self.shared.ioctl(sys::SET_OUTPUT, fd as c_ulong)
-        })
+        })?;
+        *output = match other {
+            Some(_) => Output::Other,
+            None => Output::Nowhere,
+        };
+        Ok(())
     }
 
     /// Lets through only what `filter` names: an expression on the fields of a tracepoint, or
@@ -385,16 +430,45 @@ impl Shared {
         .into()
     }
 
-    /// Takes the right to map the ring; `false` if it is taken.
-    pub(crate) fn take_ring(&self) -> bool {
-        // Acquire pairs with the release in `give_ring_back`: what the last reader did to the
-        // ring happened before what this one does.
-        !self.mapped.swap(true, Ordering::Acquire)
+    fn output(&self) -> MutexGuard<'_, Output> {
+        // Nothing panics while it is held; if something did, the value would still be whole.
+        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RingClaim {
+    /// Claims the ring of an event that writes nowhere yet.
+    pub(crate) fn take(shared: &Arc<Shared>) -> Result<Self> {
+        let mut output = shared.output();
+        match *output {
+            Output::Nowhere => *output = Output::Own,
+            Output::Own => {
+                return Err(Error::RingUse(
+                    "the event's ring is mapped already, and a ring has one reader: use that one",
+                ));
+            }
+            Output::Other => {
+                return Err(Error::RingUse(
+                    "the event writes to another event's ring: read that one, or end this with \
+                     set_output(None)",
+                ));
+            }
+        }
+        Ok(Self {
+            shared: Arc::clone(shared),
+        })
     }
 
-    /// Gives the right to map the ring back.
-    pub(crate) fn give_ring_back(&self) {
-        self.mapped.store(false, Ordering::Release);
+    /// The event.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Drop for RingClaim {
+    fn drop(&mut self) {
+        // Nobody else changes it while it is `Own`.
+        *self.shared.output() = Output::Nowhere;
     }
 }
 

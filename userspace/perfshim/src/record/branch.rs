@@ -19,23 +19,25 @@ pub struct BranchStack<'a> {
 const ENTRY_WORDS: usize = 3;
 
 impl<'a> BranchStack<'a> {
-    /// Takes a branch stack off the front of `cursor`. `index_if_empty` tells whether an empty
-    /// one has a hardware index: the kernel leaves it out where the PMU delivered no stack at
-    /// all.
+    /// Takes a branch stack off the front of `cursor`.
+    ///
+    /// What was asked for is not always there: without a stack from the PMU the kernel writes a
+    /// count of 0 and no hardware index, and it writes counters only if the PMU delivered some.
+    /// `all` tells whether it is.
     pub(crate) fn take(
         filter: BranchFilter,
-        index_if_empty: bool,
+        all: bool,
         cursor: &mut Cursor<'a>,
     ) -> Result<Self, DecodeError> {
         let count = cursor.u64("branch count")?;
-        let has_index = filter.contains(BranchFilter::HW_INDEX) && (count > 0 || index_if_empty);
+        let has_index = filter.contains(BranchFilter::HW_INDEX) && (count > 0 || all);
         let hw_index = match has_index {
             true => Some(cursor.u64("branch hw_idx")?),
             false => None,
         };
         let words = count.saturating_mul(ENTRY_WORDS as u64);
         let entries = cursor.words(words, "branches")?;
-        let counters = match filter.contains(BranchFilter::COUNTERS) {
+        let counters = match filter.contains(BranchFilter::COUNTERS) && all {
             true => Some(cursor.words(count, "branch counters")?),
             false => None,
         };
@@ -67,7 +69,7 @@ impl<'a> BranchStack<'a> {
     }
 
     /// For each branch, how often the group's events happened since the one before, if asked
-    /// for: small bit-fields, whose number and width the PMU's `caps` folder in sysfs tells.
+    /// for and delivered by the PMU: small bit-fields, whose number and width the PMU's `caps` folder in sysfs tells.
     pub fn counters(self) -> Option<Words<'a>> {
         self.counters
     }

@@ -153,23 +153,23 @@ impl<'a> UserStack<'a> {
 impl<'a> Sample<'a> {
     /// Decodes the body of a sample.
     pub(crate) fn decode(format: &Format, body: &'a [u8]) -> Result<Self, DecodeError> {
-        let decode = |index_if_empty| {
+        let decode = |whole_branch_stack| {
             let mut cursor = Cursor::new(body);
-            let sample = Self::take(format, index_if_empty, &mut cursor)?;
+            let sample = Self::take(format, whole_branch_stack, &mut cursor)?;
             match cursor.left() {
                 0 => Ok(sample),
                 left => Err(DecodeError::Trailing { left }),
             }
         };
-        // A branch stack that is empty has a hardware index or not, and only the size of the
-        // whole record tells which.
+        // A branch stack may lack what was asked for (see `BranchStack::take`), and only the size
+        // of the whole record tells.
         decode(true).or_else(|error| decode(false).map_err(|_| error))
     }
 
     /// Takes the fields off in the order of `perf_output_sample()`.
     fn take(
         format: &Format,
-        index_if_empty: bool,
+        whole_branch_stack: bool,
         cursor: &mut Cursor<'a>,
     ) -> Result<Self, DecodeError> {
         let fields = format.sample_fields;
@@ -216,7 +216,7 @@ impl<'a> Sample<'a> {
         }
         if has(SampleFields::BRANCH_STACK) {
             let filter = format.branch_filter;
-            sample.branch_stack = Some(BranchStack::take(filter, index_if_empty, cursor)?);
+            sample.branch_stack = Some(BranchStack::take(filter, whole_branch_stack, cursor)?);
         }
         if has(SampleFields::REGS_USER) {
             sample.user_registers = Some(Registers::take(format.user_registers, cursor)?);

@@ -26,7 +26,8 @@ pub(crate) enum Mode {
 /// # Invariants
 ///
 /// `base` points to `len` mapped bytes, of which the first are a `perf_event_mmap_page`, and
-/// `data_offset` + `data_size` is at most `len`. `data_offset` is a multiple of 8.
+/// `data_offset` + `data_size` is at most `len`. `data_offset` is a multiple of 8, and behind that
+/// structure, unless `data_size` is 0.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -92,7 +93,9 @@ impl Mapping {
             mapped: self.len,
         };
         let end = offset.checked_add(size).ok_or(error)?;
-        if end > self.len as u64 || offset % 8 != 0 || size % 8 != 0 {
+        // Over the control page there would be what both sides write at any time.
+        let behind_page = offset >= size_of::<perf_event_mmap_page>() as u64;
+        if !behind_page || end > self.len as u64 || offset % 8 != 0 || size % 8 != 0 {
             return Err(error);
         }
         // Both fit in usize, as `len` does.

@@ -15,13 +15,12 @@ mod tests;
 mod wait;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::time::Duration;
 
 use map::{Mapping, Mode, page_size};
 
 use crate::error::{Error, Result};
-use crate::event::{Event, Shared};
+use crate::event::{Event, RingClaim};
 use crate::record::RawRecord;
 
 pub use overwrite::{OverwriteRing, Snapshot};
@@ -33,7 +32,8 @@ pub use wait::{Wake, wait_any};
 #[derive(Debug)]
 pub struct Ring {
     buffer: Buffer,
-    shared: Arc<Shared>,
+    /// Behind the mapping: given back when that is gone.
+    claim: RingClaim,
 }
 
 /// The memory of a ring and its one reader.
@@ -53,7 +53,8 @@ impl Ring {
     ///
     /// # Errors
     ///
-    /// [`Error::RingUse`] if the event is mapped already, or was opened to be overwritten;
+    /// [`Error::RingUse`] if the event is mapped already, writes to another event's ring, or was
+    /// opened to be overwritten;
     /// [`Error::Refused`] for limits on locked memory, and for inherited events of a thread on
     /// any CPU, which can have no ring.
     pub fn map(event: &Event, bytes: usize) -> Result<Self> {
@@ -63,12 +64,13 @@ impl Ring {
                  OverwriteRing, or open it without Attr::write_backward",
             ));
         }
+        let (mapping, claim) = map_event(event, bytes, Mode::Keep)?;
         Ok(Self {
             buffer: Buffer {
-                mapping: map_event(event, bytes, Mode::Keep)?,
+                mapping,
                 scratch: Vec::new(),
             },
-            shared: Arc::clone(&event.shared),
+            claim,
         })
     }
 
@@ -83,9 +85,10 @@ impl Ring {
     }
 
     /// Has the records of `event` written to this ring too. Both must watch the same CPU, or the
-    /// same thread on any CPU. `event` must have no ring of its own.
+    /// same thread on any CPU. `event` must have no ring of its own, and can have none until
+    /// [`Event::set_output`] with `None` ends this.
     pub fn take_output_of(&self, event: &Event) -> Result<()> {
-        event.set_output_to(&self.shared)
+        event.set_output_to(self.claim.shared())
     }
 
     /// Reads what is unread now.
@@ -111,7 +114,7 @@ impl Ring {
     ///
     /// What is unread but does not reach the threshold wakes nobody: read once more in the end.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Wake> {
-        wait::one(&self.shared, timeout)
+        wait::one(self.claim.shared(), timeout)
     }
 }
 
@@ -127,6 +130,7 @@ impl Buffer {
         // SAFETY: both pieces lie in the data area (`pieces` saw to that), which stays mapped
         // while `self` is borrowed. The kernel does not write between tail and head, and this
         // is the only reader that moves the tail: `Ring::map` hands out one ring for an event, and
+        // none for an event that writes to another's, whose memory older kernels would map; and
         // `Unread` borrows it mutably until it moves the tail in its `drop`.
         let span = unsafe {
             Span::new(
@@ -147,13 +151,7 @@ impl Buffer {
 impl AsFd for Ring {
     /// The event's descriptor, to be polled.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.fd.as_fd()
-    }
-}
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        self.shared.give_ring_back();
+        self.claim.shared().fd.as_fd()
     }
 }
 
@@ -213,26 +211,16 @@ impl Drop for Unread<'_> {
 }
 
 /// Maps the ring of `event`, which then has one.
-fn map_event(event: &Event, bytes: usize, mode: Mode) -> Result<Mapping> {
+fn map_event(event: &Event, bytes: usize, mode: Mode) -> Result<(Mapping, RingClaim)> {
     let shared = &event.shared;
     let Some(data_size) = data_size(bytes) else {
         return Err(shared.map_refused(rustix::io::Errno::NOMEM, bytes));
     };
-    if !shared.take_ring() {
-        return Err(Error::RingUse(
-            "the event's ring is mapped already, and a ring has one reader: use that one",
-        ));
-    }
-    let mapped = Mapping::map(shared.fd.as_fd(), data_size, mode)
-        .map_err(|errno| shared.map_refused(errno, data_size))
-        .and_then(|mut mapping| {
-            mapping.locate_data()?;
-            Ok(mapping)
-        });
-    if mapped.is_err() {
-        shared.give_ring_back();
-    }
-    mapped
+    let claim = RingClaim::take(shared)?;
+    let mut mapping = Mapping::map(shared.fd.as_fd(), data_size, mode)
+        .map_err(|errno| shared.map_refused(errno, data_size))?;
+    mapping.locate_data()?;
+    Ok((mapping, claim))
 }
 
 /// The least size that is a power of two of pages and holds `bytes`; 0 for 0.

@@ -3,12 +3,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::ptr::NonNull;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::time::Duration;
 
 use crate::error::{Error, Result};
-use crate::event::{Event, Shared};
+use crate::event::{Event, RingClaim};
 use crate::record::RawRecord;
 use crate::ring::map::{Mapping, Mode};
 use crate::ring::page::Page;
@@ -22,7 +21,8 @@ use crate::ring::{RingError, Span, Wake, map_event, wait};
 #[derive(Debug)]
 pub struct OverwriteRing {
     mapping: Mapping,
-    shared: Arc<Shared>,
+    /// Behind the mapping: given back when that is gone.
+    claim: RingClaim,
 }
 
 impl OverwriteRing {
@@ -30,7 +30,8 @@ impl OverwriteRing {
     ///
     /// # Errors
     ///
-    /// [`Error::RingUse`] if the event is mapped already, or does not write backward;
+    /// [`Error::RingUse`] if the event is mapped already, writes to another event's ring, or does
+    /// not write backward;
     /// [`Error::Refused`] if the kernel refuses.
     pub fn map(event: &Event, bytes: usize) -> Result<Self> {
         if event.attr().raw().write_backward() == 0 {
@@ -39,10 +40,8 @@ impl OverwriteRing {
                  is overwritten: open it with Attr::write_backward, or map it with Ring",
             ));
         }
-        Ok(Self {
-            mapping: map_event(event, bytes, Mode::Overwrite)?,
-            shared: Arc::clone(&event.shared),
-        })
+        let (mapping, claim) = map_event(event, bytes, Mode::Overwrite)?;
+        Ok(Self { mapping, claim })
     }
 
     /// The page in front of the ring.
@@ -58,7 +57,7 @@ impl OverwriteRing {
     /// Has the records of `event` written to this ring too, as
     /// [`Ring::take_output_of`](crate::Ring::take_output_of).
     pub fn take_output_of(&self, event: &Event) -> Result<()> {
-        event.set_output_to(&self.shared)
+        event.set_output_to(self.claim.shared())
     }
 
     /// Copies the newest records. The kernel's writing is paused meanwhile; what it would have
@@ -68,29 +67,23 @@ impl OverwriteRing {
     /// records while they are copied. Nothing tells; such a record fails to decode, or is cut
     /// off as one that was overwritten.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        self.shared.set_paused(true)?;
+        self.claim.shared().set_paused(true)?;
         let copied = copy_stable(&self.mapping);
         // Always resumed, whatever came of the copy.
-        self.shared.set_paused(false)?;
+        self.claim.shared().set_paused(false)?;
         Ok(copied)
     }
 
     /// Waits as [`Ring::wait`](crate::Ring::wait) does.
     pub fn wait(&self, timeout: Option<Duration>) -> Result<Wake> {
-        wait::one(&self.shared, timeout)
+        wait::one(self.claim.shared(), timeout)
     }
 }
 
 impl AsFd for OverwriteRing {
     /// The event's descriptor, to be polled.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.fd.as_fd()
-    }
-}
-
-impl Drop for OverwriteRing {
-    fn drop(&mut self) {
-        self.shared.give_ring_back();
+        self.claim.shared().fd.as_fd()
     }
 }
 
@@ -101,8 +94,10 @@ pub(super) fn copy_stable(mapping: &Mapping) -> Snapshot {
     loop {
         let head = page.data_head();
         let data = copy(mapping.data(), mapping.data_size());
-        // Acquire on both loads of the head, and the copy between them: if the head did not
+        // The load of the head that is an acquire keeps the copy behind it; the fence keeps the
+        // copy before the second load, which an acquire there would not. If the head did not
         // move, no record was published while the copy was made.
+        fence(Ordering::Acquire);
         if page.data_head() == head {
             return Snapshot::new(data, head);
         }

@@ -281,6 +281,8 @@ fn a_page_that_points_outside_is_an_error() {
         (DATA_OFFSET as u64 + 8, 256),
         (u64::MAX, 256),
         (4, 256),
+        (0, 256),
+        (size_of::<Page>() as u64 - 8, 256),
         (DATA_OFFSET as u64, 4),
     ] {
         let memory = Memory::new(256);

@@ -63,7 +63,7 @@ pub fn wait_any<'r>(
         Err(Errno::INTR) => return Ok(Vec::new()),
         Err(errno) => {
             return match rings.first() {
-                Some(ring) => Err(ring.shared.refused(Operation::Poll, errno)),
+                Some(ring) => Err(ring.claim.shared().refused(Operation::Poll, errno)),
                 None => Ok(Vec::new()),
             };
         }
