@@ -42,14 +42,15 @@ as_time() {
 # Shows that a step is alive: a counter on a terminal, a line a minute elsewhere. It waits in a
 # builtin, so that no child outlives it.
 ticker() {
-	local text=$1 log=$2 nothing n=0
+	local text=$1 log=$2 nothing start=$SECONDS said=0 n
 	exec {nothing}<> <(:)
 	while kill -0 $$ 2>/dev/null; do
 		read -rt 1 -u "$nothing" || :
-		n=$((n + 1))
+		n=$((SECONDS - start))
 		if [[ -t 2 ]]; then
 			printf '\r\e[K  %s ... %s, %d lines' "$text" "$(as_time $n)" "$(wc -l <"$log")" >&2
-		elif ((n % 60 == 0)); then
+		elif ((n / 60 > said)); then
+			said=$((n / 60))
 			say "  $text: $(as_time $n), still running (${log#"$ROOT"/})"
 		fi
 	done
