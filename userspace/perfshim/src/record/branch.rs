@@ -37,7 +37,7 @@ impl<'a> BranchStack<'a> {
         };
         let words = count.saturating_mul(ENTRY_WORDS as u64);
         let entries = cursor.words(words, "branches")?;
-        let counters = match filter.contains(BranchFilter::COUNTERS) && all {
+        let counters = match filter.contains(BranchFilter::COUNTERS) && (count == 0 || all) {
             true => Some(cursor.words(count, "branch counters")?),
             false => None,
         };
