@@ -37,8 +37,9 @@ enum Command {
     },
     /// Count events
     ///
-    /// Exits with the command's own status. Counts that stand for a part of the time, because
-    /// events shared a counter, are scaled up and marked.
+    /// Exits with the command's own status, or 128 and the number of the signal that ended it.
+    /// Counts that stand for a part of the time, because events shared a counter, are scaled up
+    /// and marked.
     Stat {
         /// Events to count, separated by commas; may be given several times
         #[arg(short, long, value_name = "EVENTS")]
@@ -204,7 +205,8 @@ fn print(json: bool, value: &(impl fmt::Display + Serialize)) -> Result<()> {
     }
 }
 
-/// The command's own exit status; 0 without a command, 1 for one that a signal ended.
+/// The command's own exit status, 128 and the signal's number for one that a signal ended; 0
+/// without a command, and for one that was stopped here.
 fn exit_code(status: Option<i32>) -> ExitCode {
     match status {
         Some(status) => u8::try_from(status).map_or(ExitCode::FAILURE, ExitCode::from),

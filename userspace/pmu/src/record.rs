@@ -13,6 +13,7 @@ use perfshim::record::{Decoder, RawRecord, Record};
 use perfshim::spec::{self, ResolvedEvent};
 use perfshim::symbols::Symbolizer;
 use perfshim::{Attr, Event, Rate, ReadFormat, Ring, SampleFields, SideBand, Target, Wakeup};
+use rustix::io::Errno;
 
 use crate::report::{self, Report};
 use crate::until::{self, Until};
@@ -72,6 +73,12 @@ pub fn run(options: Options) -> Result<Report> {
     }
 
     let before = interrupts::count().ok().flatten();
+    // Before the command runs, so that nothing of it is missed.
+    if !watch.starts_by_itself() {
+        for event in &opened {
+            event.enable()?;
+        }
+    }
     let mut child = watch.start()?;
     if let Some(child) = &child {
         until.child(child)?;
@@ -79,14 +86,16 @@ pub fn run(options: Options) -> Result<Report> {
     if let Some(pid) = watch.process() {
         until.process(pid)?;
     }
-    if !watch.starts_by_itself() {
-        for event in &opened {
-            event.enable()?;
+    recording.collect(&mut rings, &until)?;
+    let mut gone = false;
+    for event in &opened {
+        match event.disable() {
+            Err(error) if is_gone(&error) => gone = true,
+            result => result?,
         }
     }
-    recording.collect(&mut rings, &until)?;
-    for event in &opened {
-        event.disable()?;
+    if gone {
+        eprintln!("pmu: the PMU went away during the recording; what came before that is kept");
     }
     for ring in &mut rings {
         recording.drain(ring)?;
@@ -94,12 +103,18 @@ pub fn run(options: Options) -> Result<Report> {
     let after = interrupts::count().ok().flatten();
     recording.finish(&opened)?;
     let exit_status = match &mut child {
-        Some(child) => until::end(child)?,
+        Some(child) => until.end(child)?,
         None => None,
     };
     let machine = report::Machine::new(&pmus, &events, before.zip(after));
     let report = report::write(recording, machine, exit_status, &options.output)?;
     Ok(report)
+}
+
+/// Whether an event is dead because its PMU is gone, as when its driver is unbound. What it wrote
+/// to its ring is still there.
+fn is_gone(error: &perfshim::Error) -> bool {
+    error.errno() == Some(Errno::NODEV)
 }
 
 /// The one event that was asked for; several where several PMUs serve it.
@@ -231,7 +246,11 @@ impl Recording {
     fn finish(&mut self, events: &[Event]) -> Result<()> {
         let mut lost = 0u64;
         for event in events {
-            lost = lost.saturating_add(event.read()?.lost.unwrap_or(0));
+            let count = match event.read() {
+                Err(error) if is_gone(&error) => continue,
+                count => count?,
+            };
+            lost = lost.saturating_add(count.lost.unwrap_or(0));
         }
         self.lost = self.lost.max(lost);
         // Each ring is in order; together they are not.

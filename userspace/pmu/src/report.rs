@@ -286,10 +286,11 @@ fn save(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::write(path, bytes).with_context(|| format!("writing {}", path.display()))
 }
 
-/// Whether a sample is one of those that are shown: evenly spread ones.
+/// Whether a sample is one of those that are shown: all of a few, else ten evenly spread ones.
 fn is_shown(number: usize, total: usize) -> bool {
-    let step = total.div_ceil(SHOWN_SAMPLES).max(1);
-    (number - 1) % step == 0
+    // Each step of this quotient, of which there are so many as are shown, is at one sample.
+    let step = |number: usize| number * SHOWN_SAMPLES / total.max(1);
+    total <= SHOWN_SAMPLES || step(number) != step(number - 1)
 }
 
 /// The functions of all programs, those with most samples first.
@@ -509,15 +510,12 @@ mod tests {
     }
 
     #[test]
-    fn at_most_ten_samples_are_shown() {
+    fn ten_samples_are_shown_or_all() {
         for total in [1, 9, 10, 11, 19, 20, 21, 1_000, 1_022] {
             let shown = (1..=total)
                 .filter(|&number| is_shown(number, total))
                 .count();
-            assert!(
-                shown <= SHOWN_SAMPLES && shown >= total.min(5),
-                "{shown} of {total}"
-            );
+            assert_eq!(shown, total.min(10), "of {total}");
         }
     }
 

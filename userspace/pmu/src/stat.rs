@@ -42,7 +42,8 @@ pub struct Report {
     pub seconds: f64,
     /// A row for each event, in the order in which they were asked for.
     pub events: Vec<Row>,
-    /// The exit status of the command, if there was one that ended by itself.
+    /// The exit status of the command, if there was one that ended by itself; 128 and the signal's
+    /// number if a signal ended it.
     pub exit_status: Option<i32>,
 }
 
@@ -91,17 +92,18 @@ pub fn run(options: Options) -> Result<Report> {
         open(group, &watch, options.events.is_none(), &mut counters)?;
     }
     let start = Instant::now();
+    // Before the command runs, so that nothing of it is missed.
+    if !watch.starts_by_itself() {
+        for event in counters.iter().flat_map(|counter| &counter.open) {
+            event.enable()?;
+        }
+    }
     let mut child = watch.start()?;
     if let Some(child) = &child {
         until.child(child)?;
     }
     if let Some(pid) = watch.process() {
         until.process(pid)?;
-    }
-    if !watch.starts_by_itself() {
-        for event in counters.iter().flat_map(|counter| &counter.open) {
-            event.enable()?;
-        }
     }
     while until.wait(&[])? != until::Event::Stop {}
     let seconds = start.elapsed().as_secs_f64();
@@ -110,7 +112,7 @@ pub fn run(options: Options) -> Result<Report> {
     }
     let events = counters.iter().map(Counter::row).collect::<Result<_>>()?;
     let exit_status = match &mut child {
-        Some(child) => until::end(child)?,
+        Some(child) => until.end(child)?,
         None => None,
     };
     Ok(Report {
