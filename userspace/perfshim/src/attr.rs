@@ -185,9 +185,15 @@ impl Attr {
     }
 
     /// Writes these records beside samples. Called again, it adds.
+    ///
+    /// [`SideBand::MMAP2`] sets the bit of [`SideBand::MMAP`] too: the kernel looks at mappings
+    /// only while some event has that one.
     #[must_use]
     pub fn side_band(mut self, records: SideBand) -> Self {
         records.store(&mut self.raw);
+        if records.contains(SideBand::MMAP2) {
+            self.raw.set_mmap(1);
+        }
         self
     }
 

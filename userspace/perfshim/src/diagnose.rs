@@ -485,3 +485,207 @@ pub(crate) fn control(operation: Operation, errno: Errno, attr: &Attr) -> Diagno
         _ => unknown(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{EventConfig, Hardware, Software};
+    use crate::{BranchFilter, Precision, Rate};
+
+    fn limits() -> Limits {
+        Limits {
+            paranoid: Some(2),
+            max_sample_rate: Some(100_000),
+            mlock_kb: Some(516),
+            max_stack: Some(127),
+            pmus: vec![("software".to_owned(), 1), ("uncore".to_owned(), 20)],
+        }
+    }
+
+    fn explain(errno: Errno, attr: &Attr, target: Target<'_>) -> String {
+        let request = OpenRequest {
+            attr,
+            target,
+            in_group: false,
+        };
+        let found = open(errno, &request, &limits());
+        format!("{}; {}", found.cause, found.remedy)
+    }
+
+    #[test]
+    fn the_paranoid_level_is_named_with_what_it_forbids() {
+        let cycles = Attr::new(Hardware::CpuCycles);
+        let user = cycles.clone().exclude(Exclude::KERNEL | Exclude::HV);
+        let chain = SampleFields::CALLCHAIN;
+        for (attr, target, expected) in [
+            (
+                &cycles,
+                Target::Cpu(0),
+                "is 2, which forbids watching a whole CPU",
+            ),
+            (
+                &cycles,
+                Target::ThisThread,
+                "is 2, which forbids counting in the kernel",
+            ),
+            (
+                &user.clone().sample(Rate::Period(1), chain),
+                Target::ThisThread,
+                "is 2, which forbids kernel call chains",
+            ),
+            (
+                &user,
+                Target::Thread(1),
+                "thread 1 most likely belongs to another user",
+            ),
+        ] {
+            let text = explain(Errno::ACCESS, attr, target);
+            assert!(text.contains(expected), "{text}");
+        }
+        // Debian's own level, which forbids everything.
+        let strict = Limits {
+            paranoid: Some(3),
+            ..limits()
+        };
+        let request = OpenRequest {
+            attr: &user,
+            target: Target::ThisThread,
+            in_group: false,
+        };
+        let found = open(Errno::ACCESS, &request, &strict);
+        assert!(
+            found.cause.contains("is 3, which forbids any event"),
+            "{}",
+            found.cause
+        );
+        assert!(
+            found.remedy.contains("perf_event_paranoid=2"),
+            "{}",
+            found.remedy
+        );
+        let text = explain(Errno::PERM, &user, Target::ThisThread);
+        assert!(text.contains("seccomp"), "{text}");
+    }
+
+    #[test]
+    fn each_errno_has_its_cause() {
+        let cycles = Attr::new(Hardware::CpuCycles);
+        let here = Target::ThisThread;
+        let sampling = cycles
+            .clone()
+            .sample(Rate::Frequency(200_000), SampleFields::IP);
+        let numbered = |pmu| Attr::new(EventConfig::new(pmu, 1));
+        for (errno, attr, target, expected) in [
+            (
+                Errno::NOENT,
+                cycles.clone(),
+                here,
+                "cpu-clock or task-clock (there are: software, uncore)",
+            ),
+            (
+                Errno::NOENT,
+                numbered(20),
+                here,
+                "the PMU does not know this event",
+            ),
+            (Errno::NOENT, numbered(21), here, "no PMU has the number 21"),
+            (
+                Errno::OPNOTSUPP,
+                sampling.clone(),
+                here,
+                "no overflow interrupt",
+            ),
+            (
+                Errno::OPNOTSUPP,
+                sampling.clone().precision(Precision::RequireZeroSkid),
+                here,
+                "that precision",
+            ),
+            (
+                Errno::OPNOTSUPP,
+                sampling.clone().branch_stack(BranchFilter::ANY),
+                here,
+                "record branches",
+            ),
+            (
+                Errno::OPNOTSUPP,
+                cycles.clone(),
+                here,
+                "cannot count this event as asked",
+            ),
+            (
+                Errno::INVAL,
+                sampling,
+                here,
+                "exceed kernel.perf_event_max_sample_rate (100000)",
+            ),
+            (Errno::INVAL, numbered(20), here, "whole CPUs only"),
+            (
+                Errno::INVAL,
+                Attr::new(Software::Dummy),
+                here,
+                "not valid for this PMU",
+            ),
+            (Errno::TOOBIG, cycles.clone(), here, "does not have"),
+            (
+                Errno::SRCH,
+                cycles.clone(),
+                Target::Thread(5),
+                "thread 5 does not exist",
+            ),
+            (
+                Errno::NODEV,
+                cycles.clone(),
+                Target::Cpu(3),
+                "CPU 3 is off line",
+            ),
+            (Errno::NODEV, cycles.clone(), here, "the PMU is going away"),
+            (Errno::MFILE, cycles.clone(), here, "ulimit -n"),
+            (Errno::NFILE, cycles.clone(), here, "fs.file-max"),
+            (
+                Errno::OVERFLOW,
+                cycles.clone(),
+                here,
+                "perf_event_max_stack (127)",
+            ),
+            (Errno::NOSYS, cycles.clone(), here, "CONFIG_PERF_EVENTS"),
+            (
+                Errno::XDEV,
+                cycles.clone(),
+                here,
+                "no reason that is known here",
+            ),
+        ] {
+            let text = explain(errno, &attr, target);
+            assert!(text.contains(expected), "{errno}: {text}");
+        }
+    }
+
+    #[test]
+    fn a_group_that_does_not_fit_is_said_to() {
+        let cycles = Attr::new(Hardware::CpuCycles);
+        let request = OpenRequest {
+            attr: &cycles,
+            target: Target::ThisThread,
+            in_group: true,
+        };
+        let found = open(Errno::INVAL, &request, &limits());
+        assert!(found.cause.contains("would not fit"), "{}", found.cause);
+        let found = open(Errno::TOOBIG, &request, &limits());
+        assert!(found.cause.contains("16 KiB"), "{}", found.cause);
+    }
+
+    #[test]
+    fn a_ring_beyond_the_limits_names_them() {
+        let attr = Attr::new(Software::Dummy);
+        let found = map(Errno::PERM, &attr, 1 << 20, &limits());
+        assert!(found.cause.contains("1024 KiB"), "{}", found.cause);
+        assert!(
+            found.cause.contains("perf_event_mlock_kb (516)"),
+            "{}",
+            found.cause
+        );
+        let found = map(Errno::NODEV, &attr, 1 << 20, &limits());
+        assert!(found.cause.contains("the PMU is gone"), "{}", found.cause);
+    }
+}

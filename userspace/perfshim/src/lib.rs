@@ -1,5 +1,81 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A small, complete and safe layer over Linux's perf_event_open(2).
+//!
+//! | to | there is |
+//! | --- | --- |
+//! | say what to count, and when to sample | [`Attr`], from [`Hardware`], [`Software`], ... or from text by [`spec`] |
+//! | say whom to watch | [`Target`] |
+//! | open, enable, read, and everything else that ioctl(2) offers | [`Event`], [`Group`] |
+//! | read samples as they come | [`Ring`], [`wait_any`]; [`OverwriteRing`] keeps the newest |
+//! | make sense of their bytes | [`Decoder`], [`Record`], [`Sample`] |
+//! | find the PMUs of this machine | [`discovery`] |
+//! | turn addresses into functions, and samples into profiles | [`symbols`], [`profile`] |
+//!
+//! Nothing here knows of a particular processor: it works with whatever PMUs are there, and with
+//! the kernel's software events where there are none.
+//!
+//! # Sampling, from beginning to end
+//!
+//! ```
+//! use std::time::{Duration, Instant};
+//! use perfshim::{
+//!     Attr, Decoder, Event, Exclude, Rate, Record, Ring, SampleFields, Software, Target,
+//! };
+//!
+//! # fn main() -> Result<(), perfshim::Error> {
+//! // A sample each 100 microseconds of CPU time, with where the thread was and how it came there.
+//! let attr = Attr::new(Software::TaskClock)
+//!     .sample(Rate::Period(100_000), SampleFields::IP | SampleFields::TID | SampleFields::CALLCHAIN)
+//!     .exclude(Exclude::KERNEL | Exclude::HV | Exclude::CALLCHAIN_KERNEL);
+//! let event = match Event::open(&attr, Target::ThisThread) {
+//!     Ok(event) => event,
+//!     // Cause and remedy; in a container, for example, the kernel may allow no events at all.
+//!     Err(refused) => {
+//!         println!("{refused}");
+//!         return Ok(());
+//!     }
+//! };
+//! let mut ring = Ring::map(&event, 64 * 1024)?;
+//! event.enable()?;
+//!
+//! let end = Instant::now() + Duration::from_millis(20);
+//! let mut sum = 0u64;
+//! while Instant::now() < end {
+//!     sum = std::hint::black_box(sum + 1);
+//! }
+//! event.disable()?;
+//!
+//! let decoder = Decoder::new(&attr);
+//! let mut samples = 0;
+//! let mut unread = ring.read()?;
+//! while let Some(record) = unread.next_record()? {
+//!     match decoder.decode(record)?.record {
+//!         Record::Sample(sample) => {
+//!             samples += 1;
+//!             let chain = sample.callchain.unwrap_or_default();
+//!             println!("{:#x?}, {} frames", sample.ip, chain.frames().count());
+//!         }
+//!         Record::Lost(found) => println!("{} samples found no room", found.lost),
+//!         other => println!("{other:?}"),
+//!     }
+//! }
+//! assert!(samples > 0);
+//! # Ok(()) }
+//! ```
+//!
+//! `examples/sample.rs` does the same for a process, and waits for samples instead of computing.
+//!
+//! # What it rests on
+//!
+//! | crate | for | why |
+//! | --- | --- | --- |
+//! | perf-event-open-sys | the kernel's structures and constants | its 7.1 has every field and record of Linux 7.3's header, so none is declared here. Its ioctl wrappers are not used: the one for `PERIOD` passes a number where the kernel wants a pointer |
+//! | rustix | mmap, poll, read, [`Errno`] | descriptors that are owned or borrowed, errors by name |
+//! | libc | ioctl | requests whose argument is now a number, now a pointer |
+//! | bitflags | flag words | sets that print their names |
+//! | thiserror | error types | no hand-written `Display` |
+//! | object, addr2line, cpp_demangle, rustc-demangle | [`symbols`] | see there |
+//! | strsim | [`spec`] | what somebody may have meant who wrote `cycels` |
 
 mod attr;
 mod config;
