@@ -30,6 +30,15 @@ pub const TESTS: &[Test] = &[
     .drivers("rust")
     .smp(2),
     Test::new(
+        "module-unbind-multiplexing",
+        "unbinding while events take turns leaves no timer behind that would turn them (C: cannot \
+         be unbound)",
+        unbind_multiplexing,
+    )
+    .core()
+    .drivers("rust")
+    .smp(2),
+    Test::new(
         "module-rebind",
         "after unbind and bind the PMU is back and counts (C: cannot be unbound)",
         rebind,
@@ -208,6 +217,37 @@ fn check_counts() -> Result<()> {
     let count = counters::count(&event, || workloads::run_loop(100_000))?;
     ensure!(count > 0, "no cycles were counted");
     Ok(())
+}
+
+/// Writing the interval starts each CPU's timer anew, so that it is due when the PMU is gone. A
+/// kernel that did not stop it writes to freed memory then, which the guest's verdict shows.
+fn unbind_multiplexing() -> Result<()> {
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    let pmu = Pmu::find()?;
+    let cycles = perfshim::EventConfig::new(pmu.type_id(), 0x11);
+    let events = (0..12)
+        .map(|_| counters::open(&Attr::new(cycles.clone()).enabled(), Target::ThisThread))
+        .collect::<Result<Vec<_>>>()?;
+    guest::wait_until("events that take turns", Duration::from_secs(10), || {
+        workloads::run_loop(1_000_000);
+        for event in &events {
+            let reading = counters::read(event)?;
+            if reading.running == 0 || reading.running == reading.enabled {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    })?;
+
+    let binding = Binding::find()?;
+    let interval = pmu.folder().join("perf_event_mux_interval_ms");
+    guest::write(interval, INTERVAL.as_millis())?;
+    binding.unbind()?;
+    // Nothing tells that a timer did not fire: the time at which it would has to pass.
+    thread::sleep(2 * INTERVAL);
+    binding.bind()?;
+    check_counts()
 }
 
 fn unbind_revokes() -> Result<()> {
