@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: GPL-2.0
+# Python, since it drives the kernel's own parser, tools/testing/kunit/kunit_parser, as a library.
 """Usage: scripts/ktap.py KUNIT <STREAM (in the workshop, called by scripts/ktap)
 
 Reads test results in (K)TAP from stdin, one stream or several in a row, with the parser of the
