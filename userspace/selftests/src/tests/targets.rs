@@ -181,8 +181,9 @@ fn cpu_affine() -> Result<()> {
         let there = counters::read(&on_cpus[busy as usize])?.value;
         let elsewhere = counters::read(&on_cpus[1 - busy as usize])?.value;
         ensure!(thread > 0, "the thread counted nothing");
+        // The emulator looks at the host's clock anew for each counter that it starts and stops.
         ensure!(
-            there >= thread,
+            there >= thread - thread / 50,
             "the thread counted {thread} cycles, and the CPU {busy} that it ran on {there}"
         );
         ensure!(
