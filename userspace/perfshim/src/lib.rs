@@ -17,7 +17,6 @@
 //! # Sampling, from beginning to end
 //!
 //! ```
-//! use std::time::{Duration, Instant};
 //! use perfshim::{
 //!     Attr, Decoder, Event, Exclude, Rate, Record, Ring, SampleFields, Software, Target,
 //! };
@@ -38,10 +37,9 @@
 //! let mut ring = Ring::map(&event, 64 * 1024)?;
 //! event.enable()?;
 //!
-//! let end = Instant::now() + Duration::from_millis(20);
-//! let mut sum = 0u64;
-//! while Instant::now() < end {
-//!     sum = std::hint::black_box(sum + 1);
+//! // Twenty milliseconds of computing. The event counts nanoseconds.
+//! while event.read()?.value < 20_000_000 {
+//!     (0..10_000u64).fold(0, |sum, term| std::hint::black_box(sum + term));
 //! }
 //! event.disable()?;
 //!

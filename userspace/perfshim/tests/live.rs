@@ -147,8 +147,8 @@ fn page_faults_are_counted() -> Outcome {
         count.value,
         "a disabled event stands still"
     );
-    // The program's own code and stack may add a few.
-    assert!((100..120).contains(&count.value), "{count:?}");
+    // The program's own code and stack may add a few, and the other touches would add 100.
+    assert!((100..200).contains(&count.value), "{count:?}");
     assert_eq!(count.id, Some(event.id()?));
     assert_eq!(count.lost, Some(0));
     assert_eq!(
@@ -233,7 +233,8 @@ fn samples_come_with_all_their_fields() -> Outcome {
             (Some(event.id()?), Some(event.id()?))
         );
         assert_eq!(sample.period, Some(1));
-        assert!(sample.time > Some(time));
+        // A clock that is not stable may stand still for a while.
+        assert!(sample.time >= Some(time));
         time = sample.time.unwrap_or_default();
         let chain: Vec<_> = sample.callchain.expect("a chain").frames().collect();
         assert_eq!(chain.first().map(|frame| frame.address), sample.ip);
@@ -338,8 +339,12 @@ fn a_reader_is_woken_times_out_and_learns_of_the_end() -> Outcome {
         assert_eq!(woken, [(0, Wake::Ready)]);
         Ok((event, ring))
     })?;
-    // The thread has ended.
-    assert_eq!(ring.wait(Some(Duration::from_secs(30)))?, Wake::HungUp);
+    // The thread has ended, or is about to, and its last samples may wake too.
+    let mut wake = Wake::Ready;
+    while wake == Wake::Ready {
+        wake = ring.wait(Some(Duration::from_secs(30)))?;
+    }
+    assert_eq!(wake, Wake::HungUp);
     assert!(wait_any([&ring], None)?[0].1.is_final());
     assert!(!ring.read()?.is_empty(), "what it left can be read");
     assert!(event.read()?.value > 0);
@@ -643,11 +648,12 @@ fn a_whole_cpu_can_be_watched() -> Outcome {
     }
     let attr = Attr::new(Software::CpuClock).exclude(user_only());
     let event = Event::open(&attr, Target::Cpu(0))?;
-    event.enable()?;
     let start = Instant::now();
+    event.enable()?;
     std::thread::sleep(Duration::from_millis(20));
     let count = event.read()?.value;
-    let most = start.elapsed().as_nanos() + 10_000_000;
+    // Two clocks of one machine, one of which may be disciplined.
+    let most = start.elapsed().as_nanos() * 101 / 100;
     assert!(count > 0 && u128::from(count) <= most, "{count} ns");
     Ok(())
 }

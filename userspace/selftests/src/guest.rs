@@ -185,17 +185,15 @@ impl Pmu {
     }
 }
 
-/// Waits until `condition` holds, looking every millisecond, for up to `limit`.
+/// Waits until `condition` holds, looking every millisecond.
 ///
-/// For states that nothing announces: files in sysfs and /proc.
-pub fn wait_until(
-    what: &str,
-    limit: Duration,
-    mut condition: impl FnMut() -> Result<bool>,
-) -> Result<()> {
+/// For states that nothing announces: files in sysfs and /proc, times on a counter.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> Result<bool>) -> Result<()> {
+    // Longer than any host is busy, and shorter than a guest may take.
+    const LIMIT: Duration = Duration::from_secs(60);
     let start = Instant::now();
     while !condition()? {
-        ensure!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        ensure!(start.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
         std::thread::sleep(Duration::from_millis(1));
     }
     Ok(())

@@ -4,7 +4,6 @@
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use perfshim::Target;
@@ -12,6 +11,17 @@ use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
 use crate::guest;
+
+/// Waits until a process sleeps.
+pub fn wait_asleep(pid: u32) -> Result<()> {
+    guest::wait_until("a process that sleeps", || {
+        let stat = guest::read(format!("/proc/{pid}/stat"))?;
+        Ok(stat
+            .rsplit(") ")
+            .next()
+            .is_some_and(|rest| rest.starts_with('S')))
+    })
+}
 
 /// A child that waits for [`Stopped::run`] and then runs the counted loop. Dropped before that, it
 /// is killed.
@@ -69,13 +79,7 @@ impl Stopped {
                     start: Some(start),
                 };
                 // Until it sleeps in its read, it has instructions before that to run.
-                guest::wait_until("the child waits", Duration::from_secs(10), || {
-                    let stat = guest::read(format!("/proc/{pid}/stat"))?;
-                    Ok(stat
-                        .rsplit(") ")
-                        .next()
-                        .is_some_and(|rest| rest.starts_with('S')))
-                })?;
+                wait_asleep(pid.unsigned_abs())?;
                 Ok(child)
             }
         }

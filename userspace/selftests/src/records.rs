@@ -3,6 +3,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use perfshim::record::{Context, CpuMode, Decoder, Record};
+use perfshim::symbols::{Frame, Mode, Symbolizer};
 use perfshim::{Attr, Ring};
 
 /// A sample, copied out of the ring. A field that was not asked for is `None`, or empty.
@@ -107,4 +108,15 @@ impl Records {
         );
         Ok(())
     }
+}
+
+/// The functions of a process's user-space call chain; empty where there is none.
+pub fn names(symbolizer: &mut Symbolizer, pid: u32, chain: &[u64]) -> Vec<String> {
+    let addresses = chain.iter().map(|&address| (Mode::User, address));
+    let frames = symbolizer.stack(pid, u64::MAX, addresses);
+    let name = |frame: &Frame| frame.symbol.as_ref().map(|symbol| symbol.name.to_string());
+    frames
+        .iter()
+        .map(|frame| name(frame).unwrap_or_default())
+        .collect()
 }

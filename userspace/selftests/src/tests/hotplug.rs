@@ -148,6 +148,12 @@ fn storm() -> Result<()> {
         .map(|cpu| counters::open(&sampling, Target::Cpu(cpu)))
         .collect::<Result<Vec<_>>>()?;
     let inherited = counters::open(&Attr::new(CYCLES).inherit().enabled(), Target::ThisThread)?;
+    // The kernel takes a CPU's events away when that goes: by then each must have had its turn.
+    guest::wait_until("events that take turns", || {
+        let readings = shared.iter().map(counters::read);
+        let readings = readings.collect::<Result<Vec<_>>>()?;
+        Ok(readings.iter().all(|reading| reading.running > 0))
+    })?;
 
     let stop = AtomicBool::new(false);
     let result = thread::scope(|scope| {

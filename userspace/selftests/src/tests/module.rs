@@ -153,9 +153,11 @@ fn poll_now(event: &Event) -> Result<PollFlags> {
     Ok(fds[0].revents())
 }
 
+/// An interrupt takes up to 0.4 ms on the debug kernel, and cycles are the host's time: with a shorter
+/// period a slow host would do nothing else.
 fn sampling() -> Attr {
     Attr::new(CYCLES)
-        .sample(Rate::Period(100_000), SampleFields::IP)
+        .sample(Rate::Period(500_000), SampleFields::IP)
         .enabled()
 }
 
@@ -231,7 +233,7 @@ fn unbind_multiplexing() -> Result<()> {
     let events = (0..12)
         .map(|_| counters::open(&Attr::new(cycles.clone()).enabled(), Target::ThisThread))
         .collect::<Result<Vec<_>>>()?;
-    guest::wait_until("events that take turns", Duration::from_secs(10), || {
+    guest::wait_until("events that take turns", || {
         workloads::run_loop(1_000_000);
         for event in &events {
             let reading = counters::read(event)?;
@@ -300,15 +302,11 @@ fn busy() -> Result<()> {
 
 /// Unloads the module once the kernel has let go of the events that were just closed.
 fn unload_soon() -> Result<()> {
-    guest::wait_until(
-        "rmmod with all events closed",
-        Duration::from_secs(10),
-        || match unload() {
-            Ok(()) => Ok(true),
-            Err(Errno::AGAIN) => Ok(false),
-            Err(error) => Err(error.into()),
-        },
-    )
+    guest::wait_until("rmmod with all events closed", || match unload() {
+        Ok(()) => Ok(true),
+        Err(Errno::AGAIN) => Ok(false),
+        Err(error) => Err(error.into()),
+    })
 }
 
 fn unload_after_unbind() -> Result<()> {
@@ -370,7 +368,8 @@ fn use_events(cpu: u32) -> Result<u64> {
             Err(error) if may_be_gone(&error) => continue,
             Err(error) => return Err(error.into()),
         };
-        workloads::run_loop(20_000);
+        // Several periods, on a fast host too.
+        workloads::run_loop(50_000);
         match event.disable() {
             Ok(()) => {}
             Err(error) if may_be_gone(&error) => {}
