@@ -11,12 +11,15 @@ use crate::record::DecodeError;
 use crate::ring::RingError;
 
 /// What can go wrong between a program and an event.
+///
+/// Each message says all there is to say, so none has a [source](std::error::Error::source): what
+/// prints a chain of errors would repeat it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The attributes contradict each other; the kernel was not asked.
     #[error("these attributes make no sense: {0}")]
-    Attr(#[from] AttrError),
+    Attr(AttrError),
     /// A thread or CPU number that no system has.
     #[error("{0} cannot exist: thread ids are from 1 to 2^31 - 1, CPU numbers from 0 to 2^31 - 1")]
     Target(String),
@@ -37,10 +40,10 @@ pub enum Error {
     RingUse(&'static str),
     /// The ring holds something that is no sequence of records.
     #[error("the ring is damaged: {0}")]
-    Ring(#[from] RingError),
+    Ring(RingError),
     /// A record is not laid out as the attributes say.
     #[error("a record is malformed: {0}")]
-    Decode(#[from] DecodeError),
+    Decode(DecodeError),
 }
 
 impl Error {
@@ -50,6 +53,24 @@ impl Error {
             Self::Refused(refusal) => Some(refusal.errno),
             _ => None,
         }
+    }
+}
+
+impl From<AttrError> for Error {
+    fn from(error: AttrError) -> Self {
+        Self::Attr(error)
+    }
+}
+
+impl From<RingError> for Error {
+    fn from(error: RingError) -> Self {
+        Self::Ring(error)
+    }
+}
+
+impl From<DecodeError> for Error {
+    fn from(error: DecodeError) -> Self {
+        Self::Decode(error)
     }
 }
 
@@ -176,4 +197,32 @@ pub(crate) fn errno_name(errno: Errno) -> Option<&'static str> {
         Errno::OPNOTSUPP => "EOPNOTSUPP",
         _ => return None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_of_errors_says_nothing_twice() {
+        let refusal = Refusal {
+            operation: Operation::Open,
+            subject: "cycles".to_owned(),
+            errno: Errno::NOENT,
+            cause: "no PMU counts it".to_owned(),
+            remedy: "load a driver".to_owned(),
+        };
+        for error in [
+            Error::from(AttrError::Frequency),
+            Error::from(Box::new(refusal)),
+            Error::from(RingError::TooSmall {
+                position: 0,
+                size: 7,
+            }),
+            Error::from(DecodeError::Ambiguous),
+        ] {
+            let source = std::error::Error::source(&error);
+            assert!(source.is_none(), "{error}: {source:?}");
+        }
+    }
 }
