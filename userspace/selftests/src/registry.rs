@@ -122,6 +122,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         tests::ring::TESTS,
         tests::hotplug::TESTS,
         tests::module::TESTS,
+        tests::examples::TESTS,
     ]
     .into_iter()
     .flatten()

@@ -3,6 +3,7 @@
 
 pub mod counting;
 pub mod events;
+pub mod examples;
 pub mod groups;
 pub mod hotplug;
 pub mod module;
