@@ -240,7 +240,7 @@ enum Invoke {
 /// `online_node` is in the list of `online`, and `prepare_node` in that of `prepare` if there is
 /// that state.
 #[pin_data(PinnedDrop)]
-struct Registration<C: Callbacks> {
+pub(crate) struct Registration<C: Callbacks> {
     #[pin]
     callbacks: C,
     #[pin]
@@ -261,7 +261,11 @@ unsafe impl<C: Callbacks> Send for Registration<C> {}
 unsafe impl<C: Callbacks> Sync for Registration<C> {}
 
 impl<C: Callbacks> Registration<C> {
-    fn new<E>(name: &'static CStr, callbacks: impl PinInit<C, E>) -> impl PinInit<Self, Error>
+    /// What [`register`] registers, for a registration that something else owns.
+    pub(crate) fn new<E>(
+        name: &'static CStr,
+        callbacks: impl PinInit<C, E>,
+    ) -> impl PinInit<Self, Error>
     where
         Error: From<E>,
     {
@@ -377,11 +381,18 @@ unsafe extern "C" fn prepare<C: Callbacks>(cpu: c_uint, node: *mut bindings::hli
     to_errno(this.callbacks.prepare(cpu))
 }
 
+/// The registration and the CPU that a callback for an online state is about.
+///
 /// # Safety
 ///
-/// To be called by the hotplug core only, with the `online_node` of a `Registration<C>`.
-unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: `node` is in a `Registration<C>` that lives as long as it is in the list.
+/// `cpu` and `node` must be what the hotplug core calls `online::<C>` or `offline::<C>` with, and
+/// `'a` must end before that returns.
+unsafe fn online_parts<'a, C: Callbacks>(
+    cpu: c_uint,
+    node: *mut bindings::hlist_node,
+) -> (&'a Registration<C>, CpuId) {
+    // SAFETY: `node` is the `online_node` of a `Registration<C>`, which lives as long as the node
+    // is in the list, and so until the callback returns.
     let this = unsafe {
         &*kernel::container_of!(
             Opaque::cast_from(node).cast_mut(),
@@ -391,7 +402,15 @@ unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlis
     };
 
     // SAFETY: The hotplug core passes valid CPU IDs.
-    let cpu = unsafe { CpuId::from_u32_unchecked(cpu) };
+    (this, unsafe { CpuId::from_u32_unchecked(cpu) })
+}
+
+/// # Safety
+///
+/// To be called by the hotplug core only, with the `online_node` of a `Registration<C>`.
+unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
+    // SAFETY: The hotplug core passes them, and this is `online::<C>`.
+    let (this, cpu) = unsafe { online_parts::<C>(cpu, node) };
 
     to_errno(in_transition(cpu, |cpu| this.callbacks.online(cpu)).and_then(|result| result))
 }
@@ -400,17 +419,8 @@ unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlis
 ///
 /// To be called by the hotplug core only, with the `online_node` of a `Registration<C>`.
 unsafe extern "C" fn offline<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: `node` is in a `Registration<C>` that lives as long as it is in the list.
-    let this = unsafe {
-        &*kernel::container_of!(
-            Opaque::cast_from(node).cast_mut(),
-            Registration<C>,
-            online_node
-        )
-    };
-
-    // SAFETY: The hotplug core passes valid CPU IDs.
-    let cpu = unsafe { CpuId::from_u32_unchecked(cpu) };
+    // SAFETY: The hotplug core passes them, and this is `offline::<C>`.
+    let (this, cpu) = unsafe { online_parts::<C>(cpu, node) };
 
     if C::HAS_EVACUATE {
         this.callbacks.evacuate(cpu);

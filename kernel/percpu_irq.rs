@@ -68,7 +68,6 @@ use crate::{
 };
 use core::{
     convert::Infallible,
-    mem::ManuallyDrop,
     ops::Deref,
     pin::Pin,
     ptr::NonNull, //
@@ -95,9 +94,8 @@ use kernel::{
     prelude::*,
     sync::{
         atomic::{
-            Atomic,
+            AtomicFlag,
             Full,
-            Relaxed,
             Release, //
         },
         Arc, //
@@ -197,13 +195,24 @@ impl IrqContext<'_> {
 ///
 /// # Invariants
 ///
-/// `irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
+/// - `irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
+/// - A CPU has it enabled if and only if its `wanted` and `handled` are both set, other than while
+///   that CPU changes one of them.
 pub struct PerCpuIrq {
     irq: c_uint,
     affinity: CpumaskVar,
-    state: Atomic<u32>,
-    /// Whether a CPU has it enabled. Only that CPU writes it.
-    enabled: PerCpu<LocalCell<bool>>,
+    /// Whether somebody has it [requested](request), or is about to.
+    claimed: AtomicFlag,
+    switches: PerCpu<Switches>,
+}
+
+/// What decides whether the interrupt is enabled on a CPU. Only that CPU changes it, with interrupts
+/// off.
+struct Switches {
+    /// The driver wants it enabled.
+    wanted: LocalCell<bool>,
+    /// There is a handler, and the CPU is not about to go down.
+    handled: LocalCell<bool>,
 }
 
 // SAFETY: The mask is plain memory that does not change; the rest is `Send`.
@@ -212,21 +221,17 @@ unsafe impl Send for PerCpuIrq {}
 // SAFETY: The mask is only read; the rest is `Sync`.
 unsafe impl Sync for PerCpuIrq {}
 
-/// Nobody has requested the interrupt.
-const FREE: u32 = 0;
-/// It is being requested or released: nobody may enable it.
-const BUSY: u32 = 1;
-/// It has a handler.
-const REQUESTED: u32 = 2;
-
 impl PerCpuIrq {
     fn new(irq: c_uint, affinity: &Cpumask) -> Result<Arc<Self>> {
-        // INVARIANT: The only caller has checked `irq`.
+        // INVARIANT: The only caller has checked `irq`. It is enabled nowhere, and wanted nowhere.
         let this = Self {
             irq,
             affinity: CpumaskVar::try_clone(affinity)?,
-            state: Atomic::new(FREE),
-            enabled: PerCpu::new(|_cpu| LocalCell::new(false))?,
+            claimed: AtomicFlag::new(false),
+            switches: PerCpu::new(|_cpu| Switches {
+                wanted: LocalCell::new(false),
+                handled: LocalCell::new(false),
+            })?,
         };
 
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -242,72 +247,86 @@ impl PerCpuIrq {
         &self.affinity
     }
 
-    /// Enables the interrupt on this CPU.
+    /// Enables the interrupt on this CPU, from now on or from when it is [requested](request), until
+    /// [`PerCpuIrq::disable`]. While the CPU is down it is disabled.
     ///
     /// It takes the lock of the interrupt's descriptor. Perf's callbacks must not wait for that:
     /// they run under locks of the scheduler. A hotplug callback may.
     ///
-    /// Fails with [`ENODEV`] when the interrupt is not requested (any more) and with [`EINVAL`]
-    /// when it is not for this CPU.
+    /// Fails with [`EINVAL`] when the interrupt is not for this CPU.
     pub fn enable(&self, cpu: &cpuhp::Transition<'_>) -> Result {
         if !self.affinity.test(cpu.cpu()) {
             return Err(EINVAL);
         }
 
-        let enabled = self.enabled.get(cpu);
+        let switches = self.switches.get(cpu);
 
-        // `close()` leaves this state and then looks at all CPUs that are on line. So either it
-        // sees that this one has the interrupt enabled, or this sees that it is being closed.
-        enabled.store(true);
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        if self.state.load(Relaxed) != REQUESTED {
-            enabled.store(false);
-            return Err(ENODEV);
+        // INVARIANT: It is enabled when the second switch is set.
+        if !switches.wanted.load() && switches.handled.load() {
+            self.switch_on(cpu);
         }
-
-        // SAFETY: By the type invariant this is a per-CPU interrupt. It has a handler, which stays
-        // until `close()` has disabled the interrupt here.
-        unsafe { bindings::enable_percpu_irq(self.irq, bindings::IRQ_TYPE_NONE) };
+        switches.wanted.store(true);
         Ok(())
     }
 
-    /// Disables the interrupt on this CPU, if it is enabled here.
+    /// Disables the interrupt on this CPU.
     pub fn disable(&self, cpu: &cpuhp::Transition<'_>) {
-        self.disable_here(cpu);
+        let switches = self.switches.get(cpu);
+
+        // INVARIANT: It is disabled when the first switch is cleared.
+        if switches.wanted.load() && switches.handled.load() {
+            self.switch_off(cpu);
+        }
+        switches.wanted.store(false);
     }
 
-    fn disable_here(&self, on: &OnCpu<'_>) {
-        let enabled = self.enabled.get(on);
-
-        if enabled.load() {
-            // SAFETY: By the type invariant this is a per-CPU interrupt.
-            unsafe { bindings::disable_percpu_irq(self.irq) };
-            enabled.store(false);
-        }
+    fn switch_on(&self, _here: &OnCpu<'_>) {
+        // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
+        unsafe { bindings::enable_percpu_irq(self.irq, bindings::IRQ_TYPE_NONE) };
     }
 
-    /// Keeps CPUs from enabling the interrupt and disables it everywhere.
-    ///
-    /// Fails with [`EBUSY`] when a CPU went off line without disabling it.
-    fn close(&self) -> Result {
-        self.state.store(BUSY, Release);
-        core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
-        smp::call_each(|on| self.disable_here(on));
-
-        let mut cpus = smp::cpus(smp::possible());
-        if cpus.any(|cpu| self.enabled.on(cpu).load()) {
-            return Err(EBUSY);
-        }
-        Ok(())
+    fn switch_off(&self, _here: &OnCpu<'_>) {
+        // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
+        unsafe { bindings::disable_percpu_irq(self.irq) };
     }
 }
 
-/// Requests `irq` until `dev` is unbound. It is enabled on no CPU then.
+/// Keeps `handled` of each CPU right for as long as it is registered.
+///
+/// When it is registered no more, or a CPU is down, then the interrupt is disabled there, whatever
+/// the driver does and in whatever order the two are registered.
+struct Handled(Arc<PerCpuIrq>);
+
+#[vtable]
+impl cpuhp::Callbacks for Handled {
+    fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
+        let switches = self.0.switches.get(cpu);
+
+        // INVARIANT: It is enabled when the second switch is set.
+        if switches.wanted.load() {
+            self.0.switch_on(cpu);
+        }
+        switches.handled.store(true);
+        Ok(())
+    }
+
+    fn offline(&self, cpu: &cpuhp::Transition<'_>) {
+        let switches = self.0.switches.get(cpu);
+
+        // INVARIANT: It is disabled when the first switch is cleared.
+        if switches.wanted.load() {
+            self.0.switch_off(cpu);
+        }
+        switches.handled.store(false);
+    }
+}
+
+/// Requests `irq` until `dev` is unbound. It comes to the CPUs that [enable](PerCpuIrq::enable) it.
 ///
 /// `name` shows up in `/proc/interrupts`.
 ///
-/// Fails with [`EBUSY`] when this was done already, and with [`EINVAL`] or [`EBUSY`] when another
-/// driver has it for one of its CPUs.
+/// Fails with [`EBUSY`] when this was done already, with [`EINVAL`] or [`EBUSY`] when another
+/// driver has it for one of its CPUs, and like [`cpuhp::register`].
 pub fn request<H: Handler, E>(
     dev: &Device<Bound>,
     irq: &Arc<PerCpuIrq>,
@@ -317,9 +336,47 @@ pub fn request<H: Handler, E>(
 where
     Error: From<E>,
 {
-    let registration = Registration::new(irq, name, handler)?;
+    let claim = Claim::new(irq)?;
+    let handler = KBox::pin_init(handler, GFP_KERNEL)?;
 
-    devres::register::<_, Infallible>(dev, registration, GFP_KERNEL)
+    devres::register::<_, Error>(
+        dev,
+        try_pin_init!(Registration {
+            action: Action::new(claim, name, handler)?,
+            handled <- cpuhp::Registration::new::<Infallible>(
+                c"rust/percpu_irq:online",
+                Handled(irq.clone()),
+            ),
+        }? Error),
+        GFP_KERNEL,
+    )
+}
+
+/// A handler that is registered with the kernel.
+#[pin_data]
+struct Registration<H: Handler> {
+    // Dropped first: after that no CPU has the interrupt enabled.
+    #[pin]
+    handled: cpuhp::Registration<Handled>,
+    action: Action<H>,
+}
+
+/// The right to request an interrupt, which one at a time has.
+struct Claim(Arc<PerCpuIrq>);
+
+impl Claim {
+    fn new(irq: &Arc<PerCpuIrq>) -> Result<Self> {
+        match irq.claimed.cmpxchg(false, true, Full) {
+            Ok(_) => Ok(Self(irq.clone())),
+            Err(_) => Err(EBUSY),
+        }
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        self.0.claimed.store(false, Release);
+    }
 }
 
 /// What a CPU needs when the interrupt comes.
@@ -334,40 +391,22 @@ unsafe impl<H: Handler> Send for Entry<H> {}
 // SAFETY: As above.
 unsafe impl<H: Handler> Sync for Entry<H> {}
 
-/// A handler that is registered with the kernel.
-struct Registration<H: Handler> {
-    irq: Arc<PerCpuIrq>,
-    // Not dropped when the kernel could not be kept from using them.
-    handler: ManuallyDrop<Pin<KBox<H>>>,
-    entries: ManuallyDrop<PerCpu<Entry<H>>>,
+/// What the kernel calls when the interrupt comes.
+///
+/// # Invariants
+///
+/// The kernel knows `handle::<H>` as the handler of the interrupt, with `entries`, which point to
+/// `handler`.
+struct Action<H: Handler> {
+    claim: Claim,
+    entries: PerCpu<Entry<H>>,
+    // Only reached through the entries.
+    _handler: Pin<KBox<H>>,
 }
 
-impl<H: Handler> Registration<H> {
-    fn new<E>(
-        irq: &Arc<PerCpuIrq>,
-        name: &'static CStr,
-        handler: impl PinInit<H, E>,
-    ) -> Result<Self>
-    where
-        Error: From<E>,
-    {
-        irq.state.cmpxchg(FREE, BUSY, Full).map_err(|_| EBUSY)?;
-
-        let result = Self::request(irq, name, handler);
-        let state = if result.is_ok() { REQUESTED } else { FREE };
-        irq.state.store(state, Release);
-        result
-    }
-
-    fn request<E>(
-        irq: &Arc<PerCpuIrq>,
-        name: &'static CStr,
-        handler: impl PinInit<H, E>,
-    ) -> Result<Self>
-    where
-        Error: From<E>,
-    {
-        let handler = KBox::pin_init(handler, GFP_KERNEL)?;
+impl<H: Handler> Action<H> {
+    fn new(claim: Claim, name: &'static CStr, handler: Pin<KBox<H>>) -> Result<Self> {
+        let irq = &claim.0;
         let entries = PerCpu::new::<_, Infallible>(|cpu| Entry {
             handler: NonNull::from(&*handler),
             cpu,
@@ -386,36 +425,21 @@ impl<H: Handler> Registration<H> {
             )
         })?;
 
+        // INVARIANT: It was requested.
         Ok(Self {
-            irq: irq.clone(),
-            handler: ManuallyDrop::new(handler),
-            entries: ManuallyDrop::new(entries),
+            claim,
+            entries,
+            _handler: handler,
         })
     }
 }
 
-impl<H: Handler> Drop for Registration<H> {
+impl<H: Handler> Drop for Action<H> {
     fn drop(&mut self) {
-        if self.irq.close().is_err() {
-            pr_err!(
-                "interrupt {} is still enabled on an offline CPU: its handler stays\n",
-                self.irq.irq
-            );
-            core::mem::forget(self.irq.clone());
-            return;
-        }
-
-        // SAFETY: It was requested with these arguments, and it is enabled on no CPU. Since each
-        // CPU on line has run `close()`'s function after the last time that the interrupt could
-        // come, no handler is running.
-        unsafe { bindings::free_percpu_irq(self.irq.irq, self.entries.as_raw()) };
-
-        // SAFETY: Neither is used after this; the kernel does not know them any more.
-        unsafe {
-            ManuallyDrop::drop(&mut self.entries);
-            ManuallyDrop::drop(&mut self.handler);
-        }
-        self.irq.state.store(FREE, Release);
+        // SAFETY: By the type invariant it was requested with these entries. No CPU has it enabled:
+        // `Handled` is not registered yet or no more. Since each CPU on line has run its callback
+        // after the last time that the interrupt could come, no handler is running.
+        unsafe { bindings::free_percpu_irq(self.claim.0.irq, self.entries.as_raw()) };
     }
 }
 
