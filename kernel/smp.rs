@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Sets of CPUs, and calling a function on a CPU.
+//! Sets of CPUs, who owns them, and calling a function on a CPU.
 //!
 //! C headers: [`include/linux/smp.h`](srctree/include/linux/smp.h),
 //! [`include/linux/cpumask.h`](srctree/include/linux/cpumask.h)
@@ -33,11 +33,19 @@ use kernel::{
         nr_cpu_ids,
         CpuId, //
     },
-    cpumask::Cpumask,
+    cpumask::{
+        Cpumask,
+        CpumaskVar, //
+    },
     error::to_result,
     ffi::c_void,
     fmt,
-    prelude::*, //
+    prelude::*,
+    sync::atomic::{
+        AtomicFlag,
+        Full,
+        Release, //
+    }, //
 };
 
 /// The CPUs that this system can ever have. The set never changes once drivers run.
@@ -100,6 +108,80 @@ impl fmt::Display for CpuList<'_> {
             separator = ",";
         }
         Ok(())
+    }
+}
+
+/// CPUs of which each has one owner at most, such as the driver's instance that programs registers
+/// there.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::smp;
+///
+/// static REGISTERS: smp::Ownership = smp::Ownership::new();
+///
+/// let all = REGISTERS.claim(smp::possible())?;
+/// assert_eq!(REGISTERS.claim(smp::online()).err(), Some(EBUSY));
+/// drop(all);
+/// assert!(REGISTERS.claim(smp::online()).is_ok());
+/// # Ok::<(), Error>(())
+/// ```
+pub struct Ownership([AtomicFlag; bindings::NR_CPUS as usize]);
+
+impl Ownership {
+    /// No CPU has an owner.
+    pub const fn new() -> Self {
+        Self([const { AtomicFlag::new(false) }; bindings::NR_CPUS as usize])
+    }
+
+    /// Takes the CPUs of `mask`, until the claim is dropped.
+    ///
+    /// Fails with [`EBUSY`] when one of them has an owner.
+    pub fn claim(&'static self, mask: &Cpumask) -> Result<Claim> {
+        let mut claim = Claim {
+            ownership: self,
+            cpus: CpumaskVar::new_zero(GFP_KERNEL)?,
+        };
+
+        for cpu in cpus(mask) {
+            if self.of(cpu).xchg(true, Full) {
+                return Err(EBUSY);
+            }
+            claim.cpus.set(cpu);
+        }
+        Ok(claim)
+    }
+
+    fn of(&self, cpu: CpuId) -> &AtomicFlag {
+        // A CPU number is below `nr_cpu_ids`, which is at most `NR_CPUS`.
+        &self.0[cpu.as_u32() as usize]
+    }
+}
+
+impl Default for Ownership {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// CPUs that belong to the owner of this value.
+pub struct Claim {
+    ownership: &'static Ownership,
+    cpus: CpumaskVar,
+}
+
+// SAFETY: The mask is plain memory.
+unsafe impl Send for Claim {}
+
+// SAFETY: A shared claim has no methods.
+unsafe impl Sync for Claim {}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        for cpu in cpus(&self.cpus) {
+            self.ownership.of(cpu).store(false, Release);
+        }
     }
 }
 

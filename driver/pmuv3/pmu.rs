@@ -115,6 +115,8 @@ impl Identity {
 /// A PMUv3, one in each of the CPUs that it stands for.
 pub(crate) struct Pmuv3 {
     identity: Identity,
+    /// The CPUs whose PMU this is, and nobody else's.
+    _claim: smp::Claim,
     /// `None`: the PMU counts, but cannot sample.
     irq: Option<Arc<PerCpuIrq>>,
     states: PerCpu<CpuState>,
@@ -122,9 +124,14 @@ pub(crate) struct Pmuv3 {
 
 impl Pmuv3 {
     /// Makes the driver's data for a PMU whose overflows raise `irq`.
-    pub(crate) fn new(identity: Identity, irq: Option<Arc<PerCpuIrq>>) -> Result<Self> {
+    pub(crate) fn new(
+        identity: Identity,
+        claim: smp::Claim,
+        irq: Option<Arc<PerCpuIrq>>,
+    ) -> Result<Self> {
         Ok(Self {
             identity,
+            _claim: claim,
             irq,
             states: PerCpu::new(|_cpu| CpuState::new())?,
         })

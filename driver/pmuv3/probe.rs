@@ -40,7 +40,12 @@ use crate::{
         Identity,
         Pmuv3, //
     },
-    smp, //
+    smp::{
+        self,
+        Claim,
+        CpuList,
+        Ownership, //
+    }, //
 };
 
 /// The name of the PMU in sysfs, that of the C driver for the same device.
@@ -80,9 +85,10 @@ impl platform::Driver for PlatformDriver {
 fn set_up(pdev: &platform::Device<Core<'_>>) -> Result {
     let irq = interrupt(pdev)?;
     let cpus = irq.as_deref().map_or(smp::possible(), PerCpuIrq::affinity);
+    let claim = claim(pdev, cpus)?;
     let identity = identify(pdev, cpus)?;
     let counters = identity.counters();
-    let pmu = Pmu::new(Pmuv3::new(identity, irq.clone()))?;
+    let pmu = Pmu::new(Pmuv3::new(identity, claim, irq.clone()))?;
 
     if let Some(irq) = &irq {
         request(pdev, irq, &pmu)?;
@@ -119,6 +125,20 @@ fn interrupt(pdev: &platform::Device<Core<'_>>) -> Result<Option<Arc<PerCpuIrq>>
             Err(error)
         }
     }
+}
+
+/// Makes sure that no other device programs the PMUs of these CPUs.
+fn claim(pdev: &platform::Device<Core<'_>>, cpus: &Cpumask) -> Result<Claim> {
+    static PMUS: Ownership = Ownership::new();
+
+    PMUS.claim(cpus).inspect_err(|error| {
+        dev_err!(
+            pdev,
+            "cannot have the PMU of CPUs {} ({error:?}): if the device tree has another node for \
+             one of them, that has it\n",
+            CpuList(cpus)
+        );
+    })
 }
 
 /// Reads the ID registers of one of the CPUs.

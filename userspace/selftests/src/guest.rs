@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use perfshim::EventConfig;
 use perfshim::discovery::Pmus;
+use rustix::io::Errno;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 use crate::tap::Skip;
@@ -24,6 +25,11 @@ pub fn read(path: impl AsRef<Path>) -> Result<String> {
 pub fn write(path: impl AsRef<Path>, value: impl ToString) -> Result<()> {
     let (path, value) = (path.as_ref(), value.to_string());
     fs::write(path, &value).with_context(|| format!("writing {value:?} to {}", path.display()))
+}
+
+/// The errno in an error of [`read`] or [`write`].
+pub fn errno(error: &anyhow::Error) -> Option<Errno> {
+    Errno::from_io_error(error.downcast_ref::<std::io::Error>()?)
 }
 
 const RATE: &str = "/proc/sys/kernel/perf_event_max_sample_rate";

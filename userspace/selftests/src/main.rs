@@ -27,8 +27,8 @@ use registry::Test;
     args_conflicts_with_subcommands = true
 )]
 struct Args {
-    /// Print a line for each test: name, kernels, drivers, clock, CPU model, CPUs, seconds,
-    /// summary, separated by tabs
+    /// Print a line for each test: name, kernels, drivers, clock, CPU model, CPUs, seconds, device
+    /// tree, command line, summary, separated by tabs
     #[arg(long, conflicts_with = "names")]
     list: bool,
     /// Tests to run

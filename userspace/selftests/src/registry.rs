@@ -19,6 +19,8 @@ pub struct Test {
     cpu: &'static str,
     smp: u32,
     timeout: u32,
+    dts: &'static str,
+    append: &'static str,
 }
 
 /// How the guest's time passes.
@@ -48,6 +50,8 @@ impl Test {
             cpu: "max",
             smp: 1,
             timeout: 60,
+            dts: "-",
+            append: "-",
         }
     }
 
@@ -77,6 +81,18 @@ impl Test {
         self
     }
 
+    /// Needs the device tree as dts/NAME.dts changes it.
+    pub const fn dts(mut self, name: &'static str) -> Self {
+        self.dts = name;
+        self
+    }
+
+    /// Needs that word on the kernel's command line.
+    pub const fn append(mut self, word: &'static str) -> Self {
+        self.append = word;
+        self
+    }
+
     /// Belongs to the core set, which runs on Debian's stock kernel too.
     pub const fn core(self) -> Self {
         self.kernels("release,debug,stock")
@@ -95,7 +111,8 @@ impl Test {
     }
 }
 
-/// The line of `--list`: name, kernels, drivers, clock, CPU model, CPUs, seconds, summary.
+/// The line of `--list`: name, kernels, drivers, clock, CPU model, CPUs, seconds, device tree and
+/// command line or `-`, summary.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = match self.clock {
@@ -104,8 +121,16 @@ impl fmt::Display for Test {
         };
         write!(
             f,
-            "{}\t{}\t{}\t{clock}\t{}\t{}\t{}\t{}",
-            self.name, self.kernels, self.drivers, self.cpu, self.smp, self.timeout, self.summary
+            "{}\t{}\t{}\t{clock}\t{}\t{}\t{}\t{}\t{}\t{}",
+            self.name,
+            self.kernels,
+            self.drivers,
+            self.cpu,
+            self.smp,
+            self.timeout,
+            self.dts,
+            self.append,
+            self.summary
         )
     }
 }
@@ -147,10 +172,16 @@ mod unit {
     }
 
     #[test]
-    fn each_line_has_eight_columns() {
+    fn each_line_has_ten_columns_of_words() {
         for test in all() {
             let line = test.to_string();
-            assert_eq!(line.split('\t').count(), 8, "{line:?}");
+            assert_eq!(line.split('\t').count(), 10, "{line:?}");
+            // The summary comes last; the others are arguments of scripts/test-guest.
+            assert_eq!(
+                line.split('\t').flat_map(str::split_whitespace).count(),
+                9 + test.summary.split_whitespace().count(),
+                "{line:?}"
+            );
             assert!(!line.contains('\n'));
         }
     }

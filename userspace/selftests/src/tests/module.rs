@@ -59,6 +59,14 @@ pub const TESTS: &[Test] = &[
     .core()
     .drivers("rust"),
     Test::new(
+        "module-second-node",
+        "a second device for the PMU of the same CPUs is refused and leaves the first one alone \
+         (C: cannot be bound)",
+        second_node,
+    )
+    .drivers("rust")
+    .dts("second-node"),
+    Test::new(
         "module-bind-storm",
         "unbind and bind go on while threads open, sample, read and close events on all CPUs \
          (C: cannot be unbound)",
@@ -275,6 +283,29 @@ fn rebind() -> Result<()> {
         binding.bind()?;
         check_counts()?;
     }
+    Ok(())
+}
+
+fn second_node() -> Result<()> {
+    let first = Binding::find()?;
+    let second = Binding {
+        device: "pmu-again".to_owned(),
+        driver: first.driver,
+    };
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
+    let answer = second.bind();
+    let errno = answer.as_ref().err().and_then(guest::errno);
+    ensure!(
+        errno == Some(Errno::BUSY),
+        "the second device was not refused as busy: {answer:?}"
+    );
+    let before = counters::read(&event)?.value;
+    workloads::run_loop(100_000);
+    let after = counters::read(&event)?.value;
+    ensure!(
+        before > 0 && after > before,
+        "after the second device was refused, the count went from {before} to {after}"
+    );
     Ok(())
 }
 
