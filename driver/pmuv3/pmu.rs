@@ -245,17 +245,21 @@ impl Pmuv3 {
         }
     }
 
-    /// The even counter may overflow into the odd one while they are read one after the other.
+    /// The even counter may overflow into the odd one while they are read one after the other, and
+    /// without an ISB the PE may read different counters in any order.
     #[cold]
     fn count_pair(&self, odd: Counter, even: Counter) -> u64 {
         let regs = self.identity.regs;
         let before = regs.count(odd);
+        regs::isb();
         let low = regs.count(even);
+        regs::isb();
         let after = regs.count(odd);
         if before == after {
             after << 32 | low
         } else {
             // It has just overflowed, and will not again before it is read.
+            regs::isb();
             after << 32 | regs.count(even)
         }
     }
