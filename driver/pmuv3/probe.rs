@@ -51,10 +51,11 @@ use crate::{
 /// The name of the PMU in sysfs, that of the C driver for the same device.
 const NAME: &CStr = c"armv8_pmuv3";
 
-/// How many devices have been offered to this driver.
+/// How many devices have been offered to this driver so far.
 static OFFERED: Atomic<u32> = Atomic::new(0);
 
-/// Returns whether a device has been offered to this driver, whatever came of it.
+/// Returns whether a device has been offered to this driver so far, whatever came of it. The kernel
+/// may do so later: in another thread (`driver_async_probe=`), or when there is a new device.
 pub(crate) fn was_offered_a_device() -> bool {
     OFFERED.load(Relaxed) != 0
 }

@@ -111,11 +111,12 @@ impl kernel::InPlaceModule for RustPmuv3 {
     }
 }
 
-/// Says what to do when there is nothing to drive.
+/// Says what to do if there is nothing to drive.
 fn explain_idleness() {
-    pr_warn!("loaded, but there is no PMU for it. Either another driver has it: boot with\n");
-    pr_warn!("initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or the device\n");
-    pr_warn!("tree has no node that is compatible with arm,armv8-pmuv3, as on ACPI machines.\n");
+    pr_warn!("loaded, but no PMU has been offered yet. If it stays so, either another driver has\n");
+    pr_warn!("it: boot with initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or\n");
+    pr_warn!("the device tree has no node that is compatible with arm,armv8-pmuv3, as on ACPI\n");
+    pr_warn!("machines.\n");
 }
 
 module! {
