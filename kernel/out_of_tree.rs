@@ -42,6 +42,22 @@ pub mod bindings {
     }
 
     pub use generated::*;
+    /// C's macro of this name, without what it keeps for `CONFIG_MEM_ALLOC_PROFILING`: that belongs
+    /// to a place in a C file. With that option the kernel does not tell who has this memory. In tree
+    /// there is a C helper.
+    ///
+    /// # Safety
+    ///
+    /// `size` must not be zero, and `align` must be a power of two.
+    pub unsafe fn __alloc_percpu_gfp(
+        size: usize,
+        align: usize,
+        gfp: kernel::bindings::gfp_t,
+    ) -> *mut kernel::ffi::c_void {
+        // SAFETY: The caller keeps what the function requires.
+        unsafe { kernel::bindings::pcpu_alloc_noprof(size, align, false, gfp) }
+    }
+
     // Names of the generated bindings come before those of the kernel's, where these are opaque.
     pub use super::lookup::{
         perf_event_overflow,

@@ -127,7 +127,7 @@ pub(crate) fn address_on<T>(base: *const T, cpu: CpuId) -> *const T {
 ///
 /// # Invariants
 ///
-/// - `base` was returned by `pcpu_alloc_noprof()` for the layout of `T` and is not freed yet.
+/// - `base` was returned by `__alloc_percpu_gfp()` for the layout of `T` and is not freed yet.
 /// - The copy of each possible CPU holds a valid, initialised and pinned `T`.
 pub struct PerCpu<T: Send + Sync + 'static> {
     base: NonNull<T>,
@@ -154,12 +154,7 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
 
         // SAFETY: The size is not zero; any alignment of a Rust type is a power of two.
         let base = unsafe {
-            bindings::pcpu_alloc_noprof(
-                size_of::<T>(),
-                align_of::<T>(),
-                false,
-                bindings::GFP_KERNEL,
-            )
+            bindings::__alloc_percpu_gfp(size_of::<T>(), align_of::<T>(), bindings::GFP_KERNEL)
         };
         let base = NonNull::new(base.cast::<T>()).ok_or(ENOMEM)?;
         let mut filling = Filling { base, filled: 0 };
@@ -243,7 +238,7 @@ impl<T> Drop for Filling<T> {
             unsafe { core::ptr::drop_in_place(address_on(self.base.as_ptr(), cpu).cast_mut()) };
         }
 
-        // SAFETY: `base` came from `pcpu_alloc_noprof()`, and this owner of it goes away.
+        // SAFETY: `base` came from `__alloc_percpu_gfp()`, and this owner of it goes away.
         unsafe { bindings::free_percpu(self.base.as_ptr().cast()) };
     }
 }
