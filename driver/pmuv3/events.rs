@@ -7,6 +7,10 @@
 //! and refused with the same error, as drivers/perf/arm_pmuv3.c does.
 
 use crate::{
+    cache::{
+        self,
+        CacheEvent, //
+    },
     caps::Pmceid,
     evtyper::EventId,
     layout::{
@@ -73,11 +77,11 @@ pub(crate) enum Selection {
 }
 
 impl Selection {
-    /// Returns the Arm event that is asked for, whether or not the PE implements it.
+    /// Returns the common event that is asked for, whether or not the PE implements it.
     fn event(self, pmceid: Pmceid) -> Result<EventId, Refusal> {
         match self {
             Self::Hardware(config) => hardware(config, pmceid),
-            Self::HwCache(config) => hw_cache(config),
+            Self::HwCache(config) => cache::find(config, cache::COMMON),
             // The format has 16 bits for the event; what lies above them is ignored.
             Self::Raw(config) => Ok(EventId((config & 0xffff) as u16)),
             Self::Other => Err(Refusal::NotFound),
@@ -101,38 +105,6 @@ fn hardware(config: u64, pmceid: Pmceid) -> Result<EventId, Refusal> {
         // PERF_COUNT_HW_REF_CPU_CYCLES is known to perf, but not to this PMU.
         9 => return Err(Refusal::NotFound),
         _ => return Err(Refusal::Invalid),
-    })
-}
-
-/// Maps cache, operation and result: `PERF_COUNT_HW_CACHE_*` in the three low bytes.
-fn hw_cache(config: u64) -> Result<EventId, Refusal> {
-    const READ: u64 = 0;
-    const ACCESS: u64 = 0;
-    const MISS: u64 = 1;
-    /// One more than the last cache, operation and result that perf knows.
-    const LIMITS: [u64; 3] = [7, 3, 2];
-
-    let [cache, operation, result] = [config & 0xff, config >> 8 & 0xff, config >> 16 & 0xff];
-    if cache >= LIMITS[0] || operation >= LIMITS[1] || result >= LIMITS[2] {
-        return Err(Refusal::Invalid);
-    }
-    if operation != READ {
-        return Err(Refusal::NotFound);
-    }
-    Ok(match (cache, result) {
-        (0, ACCESS) => L1D_CACHE,
-        (0, MISS) => L1D_CACHE_REFILL,
-        (1, ACCESS) => L1I_CACHE,
-        (1, MISS) => L1I_CACHE_REFILL,
-        (2, ACCESS) => LL_CACHE_RD,
-        (2, MISS) => LL_CACHE_MISS_RD,
-        (3, ACCESS) => L1D_TLB,
-        (3, MISS) => L1D_TLB_REFILL,
-        (4, ACCESS) => L1I_TLB,
-        (4, MISS) => L1I_TLB_REFILL,
-        (5, ACCESS) => BR_PRED,
-        (5, MISS) => BR_MIS_PRED,
-        _ => return Err(Refusal::NotFound),
     })
 }
 
@@ -163,6 +135,8 @@ pub(crate) struct Wish {
 pub(crate) struct Offer {
     /// The common events that the PE implements.
     pub(crate) pmceid: Pmceid,
+    /// The model's own cache events.
+    pub(crate) cache: &'static [CacheEvent],
     /// The event counters.
     pub(crate) event_counters: EventCounters,
     /// The use of the cycle counter.
@@ -173,7 +147,8 @@ impl Offer {
     /// Returns the number of the event that `wish` asks for.
     ///
     /// A raw number is taken as it is, since the PE may count events that PMCEID<n>_EL0 does not
-    /// tell of; a generic event must be one that the PE implements.
+    /// tell of. A generic event must be one that the PE implements, or else a cache event of the
+    /// model's own.
     ///
     /// # Errors
     ///
@@ -190,17 +165,11 @@ impl Offer {
         if wish.reader == Reader::User {
             self.check_user_read(wish, event)?;
         }
-        match wish.selection {
-            Selection::Raw(_) => event,
-            _ => event.and_then(|event| self.implemented(event)),
-        }
-    }
-
-    fn implemented(self, event: EventId) -> Result<EventId, Refusal> {
-        if self.pmceid.has_common(event) {
-            Ok(event)
-        } else {
-            Err(Refusal::NotFound)
+        match (event, wish.selection) {
+            (_, Selection::Raw(_)) => event,
+            (Ok(event), _) if self.pmceid.has_common(event) => Ok(event),
+            (_, Selection::HwCache(config)) => cache::find(config, self.cache),
+            _ => event.and(Err(Refusal::NotFound)),
         }
     }
 
@@ -224,10 +193,12 @@ impl Offer {
 #[cfg_attr(CONFIG_KUNIT, kernel::prelude::kunit_tests(rust_pmuv3_events))]
 mod tests {
     use super::*;
+    use crate::models;
 
     /// Implements CPU_CYCLES, PC_WRITE_RETIRED and L1D_CACHE, with 32-bit event counters.
     const OFFER: Offer = Offer {
         pmceid: Pmceid::new(1 << 0x11 | 1 << 0x0c | 1 << 0x04, 0),
+        cache: models::CORTEX_A57,
         event_counters: EventCounters::Bits32,
         cycle_counter: CycleCounter::Use,
     };
@@ -266,14 +237,15 @@ mod tests {
     }
 
     #[test]
-    fn cache_events_name_what_perf_knows() {
+    fn cache_events_of_the_model_stand_in_for_those_it_does_not_implement() {
+        // L1D, read: a common event that the PE implements.
         assert_eq!(select(Selection::HwCache(0)), Ok(L1D_CACHE));
-        // L1D, write; NODE, read: known to perf only.
-        assert_eq!(select(Selection::HwCache(0x100)), Err(Refusal::NotFound));
-        assert_eq!(select(Selection::HwCache(0x6)), Err(Refusal::NotFound));
-        assert_eq!(select(Selection::HwCache(0x7)), Err(Refusal::Invalid));
-        assert_eq!(select(Selection::HwCache(0x300)), Err(Refusal::Invalid));
-        assert_eq!(select(Selection::HwCache(0x20000)), Err(Refusal::Invalid));
+        // L1D, read, miss: one that it does not. L1D, write: none.
+        assert_eq!(select(Selection::HwCache(0x1_0000)), Ok(EventId(0x42)));
+        assert_eq!(select(Selection::HwCache(0x100)), Ok(EventId(0x41)));
+        // L1I: neither; and what perf does not know.
+        assert_eq!(select(Selection::HwCache(1)), Err(Refusal::NotFound));
+        assert_eq!(select(Selection::HwCache(7)), Err(Refusal::Invalid));
     }
 
     #[test]

@@ -50,6 +50,7 @@ use crate::{
         Need,
         Place, //
     },
+    models::Model,
     percpu::{
         OnCpu,
         PerCpu, //
@@ -114,6 +115,7 @@ impl Identity {
 
 /// A PMUv3, one in each of the CPUs that it stands for.
 pub(crate) struct Pmuv3 {
+    model: Model,
     identity: Identity,
     /// The CPUs whose PMU this is, and nobody else's.
     _claim: smp::Claim,
@@ -125,11 +127,13 @@ pub(crate) struct Pmuv3 {
 impl Pmuv3 {
     /// Makes the driver's data for a PMU whose overflows raise `irq`.
     pub(crate) fn new(
+        model: Model,
         identity: Identity,
         claim: smp::Claim,
         irq: Option<Arc<PerCpuIrq>>,
     ) -> Result<Self> {
         Ok(Self {
+            model,
             identity,
             _claim: claim,
             irq,
@@ -314,6 +318,7 @@ impl Pmuv3 {
         let wish = wish(event);
         let offer = Offer {
             pmceid: self.identity.pmceid,
+            cache: self.model.cache,
             event_counters: self.identity.layout.event_counters,
             cycle_counter: self.identity.layout.cycle_counter,
         };

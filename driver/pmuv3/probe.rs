@@ -26,6 +26,10 @@ use crate::{
     cpuhp,
     hotplug::Hotplug,
     interrupt::OverflowHandler,
+    models::{
+        self,
+        Model, //
+    },
     percpu_irq::{
         self,
         Interrupts,
@@ -48,9 +52,6 @@ use crate::{
     }, //
 };
 
-/// The name of the PMU in sysfs, that of the C driver for the same device.
-const NAME: &CStr = c"armv8_pmuv3";
-
 /// How many devices have been offered to this driver so far.
 static OFFERED: Atomic<u32> = Atomic::new(0);
 
@@ -63,33 +64,46 @@ pub(crate) fn was_offered_a_device() -> bool {
 /// The driver of the platform device.
 pub(crate) struct PlatformDriver;
 
-kernel::of_device_table!(
-    OF_TABLE,
-    <PlatformDriver as platform::Driver>::IdInfo,
-    [(of::DeviceId::new(c"arm,armv8-pmuv3"), ())]
-);
+macro_rules! of_table {
+    ($($compatible:literal => $name:literal, $cache:ident;)*) => {
+        kernel::of_device_table!(
+            OF_TABLE,
+            Model,
+            [$((
+                of::DeviceId::new($compatible),
+                Model {
+                    name: $name,
+                    cache: models::$cache,
+                }
+            )),*]
+        );
+    };
+}
+models::each_model!(of_table);
 
 impl platform::Driver for PlatformDriver {
-    type IdInfo = ();
+    type IdInfo = Model;
     type Data<'bound> = Self;
     const OF_ID_TABLE: Option<of::IdTable<Self::IdInfo>> = Some(&OF_TABLE);
 
     fn probe<'bound>(
         pdev: &'bound platform::Device<Core<'_>>,
-        _info: Option<&'bound Self::IdInfo>,
+        model: Option<&'bound Self::IdInfo>,
     ) -> impl PinInit<Self, Error> + 'bound {
         OFFERED.fetch_add(1, Relaxed);
-        set_up(pdev).map(|()| Self)
+        // None: the device was given to this driver by `driver_override`.
+        let model = model.ok_or(ENODEV)?;
+        set_up(pdev, *model).map(|()| Self)
     }
 }
 
-fn set_up(pdev: &platform::Device<Core<'_>>) -> Result {
+fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
     let irq = interrupt(pdev)?;
     let cpus = irq.as_deref().map_or(smp::possible(), PerCpuIrq::affinity);
     let claim = claim(pdev, cpus)?;
     let identity = identify(pdev, cpus)?;
     let counters = identity.counters();
-    let pmu = Pmu::new(Pmuv3::new(identity, claim, irq.clone()))?;
+    let pmu = Pmu::new(Pmuv3::new(model, identity, claim, irq.clone()))?;
 
     if let Some(irq) = &irq {
         request(pdev, irq, &pmu)?;
@@ -99,7 +113,7 @@ fn set_up(pdev: &platform::Device<Core<'_>>) -> Result {
         c"perf/arm/rust_pmuv3:online",
         Hotplug(pmu.clone()),
     )?;
-    register(pdev, &pmu, counters)
+    register(pdev, &pmu, model.name, counters)
 }
 
 /// Looks the interrupt up. `None` when the PMU has none.
@@ -174,23 +188,24 @@ fn request(
 fn register(
     pdev: &platform::Device<Core<'_>>,
     pmu: &Arc<Pmu<Pmuv3>>,
+    name: &CStr,
     counters: CounterSet,
 ) -> Result {
     let capabilities = match pmu.irq() {
         Some(_) => Capabilities::NONE,
         None => Capabilities::NO_INTERRUPT,
     };
-    perf::register(pdev.as_ref(), pmu, NAME, capabilities).inspect_err(|error| {
+    perf::register(pdev.as_ref(), pmu, name, capabilities).inspect_err(|error| {
         dev_err!(
             pdev,
-            "cannot register {NAME:?} ({error:?}): if another driver has registered a PMU by that \
+            "cannot register {name:?} ({error:?}): if another driver has registered a PMU by that \
              name, it is in /sys/bus/event_source/devices\n"
         );
     })?;
     dev_info!(
         pdev,
         "enabled with {} PMU driver, {} ({:x},{:08x}) counters available\n",
-        NAME,
+        name,
         counters.len(),
         counters.bits() >> 32,
         counters.bits() & 0xffff_ffff

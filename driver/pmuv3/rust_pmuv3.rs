@@ -12,7 +12,8 @@
 //!
 //! # What is supported
 //!
-//! - Device tree nodes with the compatible `arm,armv8-pmuv3`, with a PPI or without an interrupt.
+//! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI or
+//!   without an interrupt.
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
@@ -23,8 +24,7 @@
 //!
 //! # What is not supported
 //!
-//! - PMUs whose interrupts are SPIs, ACPI, and the tables that the C driver has for the extra cache
-//!   events of single CPU models.
+//! - PMUs whose interrupts are SPIs, and ACPI.
 //! - Interrupts as pseudo-NMIs.
 //! - Reading counters in user space: events that ask for it (`rdpmc`) are treated as the C driver
 //!   treats them while `kernel.perf_user_access` is 0.
@@ -40,8 +40,8 @@
 //! # Where to read on
 //!
 //! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
-//! [`hotplug`] follows the CPUs. [`layout`], [`events`], [`evtyper`], [`caps`] and [`counters`] are
-//! plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
+//! [`hotplug`] follows the CPUs. [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and
+//! [`counters`] are plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
 use kernel::{
     driver,
@@ -72,6 +72,7 @@ use out_of_tree::{
 };
 
 mod attrs;
+mod cache;
 mod caps;
 mod counters;
 mod cpu;
@@ -81,6 +82,7 @@ mod evtyper;
 mod hotplug;
 mod interrupt;
 mod layout;
+mod models;
 mod pmu;
 mod probe;
 mod refusal;
@@ -115,7 +117,7 @@ impl kernel::InPlaceModule for RustPmuv3 {
 fn explain_idleness() {
     pr_warn!("loaded, but no PMU has been offered yet. If it stays so, either another driver has\n");
     pr_warn!("it: boot with initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or\n");
-    pr_warn!("the device tree has no node that is compatible with arm,armv8-pmuv3, as on ACPI\n");
+    pr_warn!("the device tree has no node for the PMU of an Armv8 CPU, as on ACPI\n");
     pr_warn!("machines.\n");
 }
 

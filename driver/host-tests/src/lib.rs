@@ -9,6 +9,8 @@
 
 #[path = "../../pmuv3/attrs.rs"]
 mod attrs;
+#[path = "../../pmuv3/cache.rs"]
+mod cache;
 #[path = "../../pmuv3/caps.rs"]
 mod caps;
 #[path = "../../pmuv3/counters.rs"]
@@ -19,10 +21,14 @@ mod events;
 mod evtyper;
 #[path = "../../pmuv3/layout.rs"]
 mod layout;
+#[path = "../../pmuv3/models.rs"]
+mod models;
 #[path = "../../../kernel/perf/period.rs"]
 mod period;
 #[path = "../../pmuv3/refusal.rs"]
 mod refusal;
 
+#[cfg(test)]
+mod c_driver;
 #[cfg(test)]
 mod properties;
