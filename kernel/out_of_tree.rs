@@ -7,6 +7,7 @@
 
 #![allow(dead_code, unreachable_pub, unused_imports)]
 
+pub mod cpu_pm;
 pub mod cpuhp;
 pub mod percpu;
 pub mod percpu_irq;

@@ -21,11 +21,22 @@ pub(crate) enum Warmth {
     Ready,
 }
 
+/// Whether perf core lets the PMU of a CPU run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// It makes changes, so nothing may count. An overflow can be handled all the same: one that has
+    /// happened before, by an NMI.
+    Disabled,
+    /// It does.
+    Enabled,
+}
+
 /// The driver's view of the PMU of one CPU.
 ///
 /// It is changed on that CPU with interrupts off, or while the CPU is down.
 pub(crate) struct CpuState {
     ready: LocalCell<bool>,
+    enabled: LocalCell<bool>,
     used: LocalCell<u64>,
 }
 
@@ -34,6 +45,7 @@ impl CpuState {
     pub(crate) fn new() -> Self {
         Self {
             ready: LocalCell::new(false),
+            enabled: LocalCell::new(true),
             used: LocalCell::new(0),
         }
     }
@@ -51,6 +63,22 @@ impl CpuState {
     /// Notes whether the PMU is in the state that the driver left it in.
     pub(crate) fn set_warmth(&self, warmth: Warmth) {
         self.ready.store(warmth == Warmth::Ready);
+    }
+
+    /// Returns whether perf core lets the PMU run.
+    #[inline]
+    pub(crate) fn phase(&self) -> Phase {
+        if self.enabled.load() {
+            Phase::Enabled
+        } else {
+            Phase::Disabled
+        }
+    }
+
+    /// Notes whether perf core lets the PMU run.
+    #[inline]
+    pub(crate) fn set_phase(&self, phase: Phase) {
+        self.enabled.store(phase == Phase::Enabled);
     }
 
     /// Returns the counters that events occupy.

@@ -27,6 +27,7 @@ use crate::{
     },
     cpu::{
         CpuState,
+        Phase,
         Warmth, //
     },
     event::{
@@ -183,6 +184,14 @@ impl Pmuv3 {
         Ok(())
     }
 
+    /// Brings the PMU of this CPU, which holds anything, back into the state that the driver left it
+    /// in, but for the counters.
+    pub(crate) fn recover(&self, cpu: &OnCpu<'_>) {
+        if self.states.get(cpu).warmth() == Warmth::Ready {
+            self.reset();
+        }
+    }
+
     /// Leaves the PMU of this CPU as if nobody had used it, unless events are there still.
     pub(crate) fn retire(&self, cpu: &OnCpu<'_>) {
         let state = self.states.get(cpu);
@@ -208,11 +217,13 @@ impl Pmuv3 {
         regs::isb();
     }
 
-    /// Lets the counters that are enabled on this CPU count.
+    /// Lets the counters that are enabled on this CPU count, unless perf core has disabled the PMU.
     #[inline]
     pub(crate) fn run(&self, cpu: &OnCpu<'_>) {
+        let state = self.states.get(cpu);
+
         // Without events the PMU stays as `halt` or `reset` left it.
-        if !self.states.get(cpu).used().is_empty() {
+        if state.phase() == Phase::Enabled && !state.used().is_empty() {
             regs::isb();
             self.set_pmcr(self.identity.regs.stopped().with_const_e::<1>());
         }
@@ -454,10 +465,12 @@ impl perf::Driver for Pmuv3 {
     }
 
     fn enable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
+        self.states.get(cpu).set_phase(Phase::Enabled);
         self.run(cpu);
     }
 
     fn disable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
+        self.states.get(cpu).set_phase(Phase::Disabled);
         self.halt(cpu);
     }
 

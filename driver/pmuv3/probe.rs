@@ -23,6 +23,7 @@ use kernel::{
 
 use crate::{
     counters::CounterSet,
+    cpu_pm,
     cpuhp,
     hotplug::Hotplug,
     interrupt::OverflowHandler,
@@ -44,6 +45,7 @@ use crate::{
         Identity,
         Pmuv3, //
     },
+    power::Power,
     smp::{
         self,
         Claim,
@@ -113,6 +115,7 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
         c"perf/arm/rust_pmuv3:online",
         Hotplug(pmu.clone()),
     )?;
+    cpu_pm::register(pdev.as_ref(), Power(pmu.clone()))?;
     register(pdev, &pmu, model.name, counters)
 }
 

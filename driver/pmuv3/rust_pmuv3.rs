@@ -17,7 +17,8 @@
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
-//! - CPUs that go off and on line while events are open, and binding and unbinding at any time.
+//! - CPUs that go off and on line while events are open, that lose their registers while they idle,
+//!   and binding and unbinding at any time.
 //!
 //! The names and contents in sysfs, the events that are accepted and the errors for those that are
 //! not are the same as with drivers/perf/arm_pmuv3.c.
@@ -32,9 +33,7 @@
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
 //!   events that exclude the host count nothing.
-//! - Suspend to memory: what the first CPU has counted is lost.
-//! - Idle states in which a CPU loses its registers: counts are lost there. `cpuidle.off=1` keeps
-//!   CPUs out of them.
+
 //! - SMT: on cores with several threads the cycle counter may count for the whole core.
 //!
 //! # Where to read on
@@ -51,6 +50,7 @@ use kernel::{
 
 #[cfg(not(RUST_PMU_OUT_OF_TREE))]
 use kernel::{
+    cpu_pm,
     cpuhp,
     percpu,
     percpu_irq,
@@ -64,6 +64,7 @@ mod out_of_tree;
 #[cfg(RUST_PMU_OUT_OF_TREE)]
 use out_of_tree::{
     bindings,
+    cpu_pm,
     cpuhp,
     percpu,
     percpu_irq,
@@ -84,6 +85,7 @@ mod interrupt;
 mod layout;
 mod models;
 mod pmu;
+mod power;
 mod probe;
 mod refusal;
 mod regs;

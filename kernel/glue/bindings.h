@@ -6,6 +6,7 @@
  * rust/bindings/bindings_helper.h.
  */
 
+#include <linux/cpu_pm.h>
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
 #include <linux/perf_event.h>

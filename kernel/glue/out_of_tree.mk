@@ -36,7 +36,7 @@ glue-types := $(glue-types)|hw_perf_event_extra|perf_addr_filters_head|perf_samp
 glue-types := $(glue-types)|perf_sample_data__.*|perf_sample_weight|perf_sample_weight__.*
 glue-types := $(glue-types)|perf_mem_data_src|perf_mem_data_src__.*|perf_regs|perf_event_state
 glue-types := $(glue-types)|perf_overflow_handler_t|perf_type_id|perf_event_sample_format
-glue-types := $(glue-types)|pmu_event_list|local64_t|local_t
+glue-types := $(glue-types)|cpu_pm_event|pmu_event_list|local64_t|local_t
 glue-types := $(glue-types)|perf_cpu_pmu_context|perf_event_pmu_context
 # Of these only pointers occur.
 glue-opaque := perf_output_handle|perf_buffer
@@ -44,7 +44,8 @@ glue-opaque := $(glue-opaque)|perf_addr_filter_range|event_filter|perf_cgroup
 glue-opaque := $(glue-opaque)|perf_callchain_entry|perf_raw_record|perf_branch_stack
 glue-functions := perf_pmu_register|perf_pmu_unregister|perf_pmu_migrate_context
 glue-functions := $(glue-functions)|perf_event_update_userpage|sched_clock|irq_check_status_bit
-glue-functions := $(glue-functions)|smp_call_function_any
+glue-functions := $(glue-functions)|smp_call_function_any|cpu_pm_register_notifier
+glue-functions := $(glue-functions)|cpu_pm_unregister_notifier
 # Where the kernel has KUnit built in, the module has the tests.
 glue-functions := $(glue-functions)|perf_event_create_kernel_counter|perf_event_read_value
 glue-functions := $(glue-functions)|perf_event_enable|perf_event_disable

@@ -96,6 +96,8 @@ impl Slot {
 pub(super) struct Table<T: Driver> {
     events: [LocalCell<*mut Event<T>>; Slot::COUNT as usize],
     used: LocalCell<u64>,
+    /// The slots of the events that [`Pmu::pause`] has stopped.
+    paused: LocalCell<u64>,
 }
 
 impl<T: Driver> Table<T> {
@@ -104,6 +106,7 @@ impl<T: Driver> Table<T> {
         Self {
             events: core::array::from_fn(|_| LocalCell::new(null_mut())),
             used: LocalCell::new(0),
+            paused: LocalCell::new(0),
         }
     }
 
@@ -251,6 +254,34 @@ impl<T: Driver> Pmu<T> {
             table: self.table.get(on),
             _pmu: PhantomData,
         }
+    }
+
+    /// Stops the events that count on this CPU, whose counters are about to lose what they hold, until
+    /// [`Pmu::resume`].
+    pub fn pause(&self, on: &OnCpu<'_>) {
+        let mut paused = 0;
+
+        for (slot, event) in self.active(on).iter() {
+            if !event.is_stopped() {
+                self.stop(on, event, slot);
+                event.set_stopped();
+                paused |= slot.bit();
+            }
+        }
+        self.table(on).paused.store(paused);
+    }
+
+    /// Starts the events again that [`Pmu::pause`] has stopped.
+    pub fn resume(&self, on: &OnCpu<'_>) {
+        let paused = self.table(on).paused.load();
+
+        for (slot, event) in self.active(on).iter() {
+            if paused & slot.bit() != 0 {
+                event.set_running();
+                self.start(on, event, slot);
+            }
+        }
+        self.table(on).paused.store(0);
     }
 
     #[inline]
