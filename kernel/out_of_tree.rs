@@ -61,7 +61,11 @@ pub mod bindings {
 
     // Names of the generated bindings come before those of the kernel's, where these are opaque.
     pub use super::lookup::{
+        free_percpu_nmi,
         perf_event_overflow,
-        perf_sample_event_took, //
+        perf_sample_event_took,
+        prepare_percpu_nmi,
+        request_percpu_nmi,
+        teardown_percpu_nmi, //
     };
 }

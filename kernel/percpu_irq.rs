@@ -21,7 +21,8 @@
 //!     percpu_irq::{
 //!         self,
 //!         IrqContext,
-//!         PerCpuIrq, //
+//!         PerCpuIrq,
+//!         Urgency, //
 //!     },
 //!     sync::Arc, //
 //! };
@@ -50,7 +51,7 @@
 //!
 //! # #[allow(dead_code)]
 //! fn probe(dev: &Device<Bound>, irq: Arc<PerCpuIrq>) -> Result {
-//!     percpu_irq::request(dev, &irq, c"example", Handler)?;
+//!     percpu_irq::request(dev, &irq, c"example", Urgency::Ordinary, Handler)?;
 //!     cpuhp::register(dev, c"example:online", EnableOnEachCpu(irq))
 //! }
 //! ```
@@ -85,6 +86,7 @@ use kernel::{
     devres,
     error::to_result,
     ffi::{
+        c_char,
         c_int,
         c_uint,
         c_void, //
@@ -96,6 +98,7 @@ use kernel::{
         atomic::{
             AtomicFlag,
             Full,
+            Relaxed,
             Release, //
         },
         Arc, //
@@ -158,7 +161,8 @@ pub fn of_platform(pdev: &platform::Device<Bound>) -> Result<Interrupts> {
 
 /// Handles a per-CPU interrupt.
 pub trait Handler: Send + Sync + 'static {
-    /// Called on the CPU that was interrupted, in hard interrupt context.
+    /// Called on the CPU that was interrupted, in hard interrupt context, or as an NMI if the
+    /// interrupt was [requested](request) as one: then it must not wait for locks.
     fn handle(&self, irq: &IrqContext<'_>) -> IrqReturn;
 }
 
@@ -191,18 +195,28 @@ impl IrqContext<'_> {
     }
 }
 
+/// How an interrupt comes to a CPU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// As an interrupt like others: not while interrupts are off.
+    Ordinary,
+    /// As an NMI, also while interrupts are off. On arm64 these are interrupts of a higher priority
+    /// (`irqchip.gicv3_pseudo_nmi=1`).
+    Nmi,
+}
+
 /// An interrupt number that each CPU has for itself.
 ///
 /// # Invariants
 ///
-/// - `irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
-/// - A CPU has it enabled if and only if its `wanted` and `handled` are both set, other than while
-///   that CPU changes one of them.
+/// `irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
 pub struct PerCpuIrq {
     irq: c_uint,
     affinity: CpumaskVar,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
+    /// Whether it was requested as an NMI.
+    nmi: AtomicFlag,
     switches: PerCpu<Switches>,
 }
 
@@ -213,6 +227,18 @@ struct Switches {
     wanted: LocalCell<bool>,
     /// There is a handler, and the CPU is not about to go down.
     handled: LocalCell<bool>,
+    /// It is enabled.
+    on: LocalCell<bool>,
+}
+
+impl Switches {
+    fn new() -> Self {
+        Self {
+            wanted: LocalCell::new(false),
+            handled: LocalCell::new(false),
+            on: LocalCell::new(false),
+        }
+    }
 }
 
 // SAFETY: The mask is plain memory that does not change; the rest is `Send`.
@@ -223,15 +249,13 @@ unsafe impl Sync for PerCpuIrq {}
 
 impl PerCpuIrq {
     fn new(irq: c_uint, affinity: &Cpumask) -> Result<Arc<Self>> {
-        // INVARIANT: The only caller has checked `irq`. It is enabled nowhere, and wanted nowhere.
+        // INVARIANT: The only caller has checked `irq`.
         let this = Self {
             irq,
             affinity: CpumaskVar::try_clone(affinity)?,
             claimed: AtomicFlag::new(false),
-            switches: PerCpu::new(|_cpu| Switches {
-                wanted: LocalCell::new(false),
-                handled: LocalCell::new(false),
-            })?,
+            nmi: AtomicFlag::new(false),
+            switches: PerCpu::new(|_cpu| Switches::new())?,
         };
 
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -253,41 +277,61 @@ impl PerCpuIrq {
     /// It takes the lock of the interrupt's descriptor. Perf's callbacks must not wait for that:
     /// they run under locks of the scheduler. A hotplug callback may.
     ///
-    /// Fails with [`EINVAL`] when the interrupt is not for this CPU.
+    /// Fails with [`EINVAL`] when the interrupt is not for this CPU, and when the interrupt
+    /// controller cannot make it an NMI here.
     pub fn enable(&self, cpu: &cpuhp::Transition<'_>) -> Result {
         if !self.affinity.test(cpu.cpu()) {
             return Err(EINVAL);
         }
-
-        let switches = self.switches.get(cpu);
-
-        // INVARIANT: It is enabled when the second switch is set.
-        if !switches.wanted.load() && switches.handled.load() {
-            self.switch_on(cpu);
-        }
-        switches.wanted.store(true);
-        Ok(())
+        self.switches.get(cpu).wanted.store(true);
+        self.apply(cpu)
     }
 
     /// Disables the interrupt on this CPU.
     pub fn disable(&self, cpu: &cpuhp::Transition<'_>) {
-        let switches = self.switches.get(cpu);
-
-        // INVARIANT: It is disabled when the first switch is cleared.
-        if switches.wanted.load() && switches.handled.load() {
-            self.switch_off(cpu);
-        }
-        switches.wanted.store(false);
+        self.switches.get(cpu).wanted.store(false);
+        // Only enabling can fail.
+        let _ = self.apply(cpu);
     }
 
-    fn switch_on(&self, _here: &OnCpu<'_>) {
+    /// Enables or disables the interrupt on this CPU as the switches say.
+    fn apply(&self, cpu: &OnCpu<'_>) -> Result {
+        let switches = self.switches.get(cpu);
+
+        match (switches.wanted.load() && switches.handled.load(), switches.on.load()) {
+            (true, false) => {
+                self.switch_on(cpu)?;
+                switches.on.store(true);
+            }
+            (false, true) => {
+                self.switch_off(cpu);
+                switches.on.store(false);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn switch_on(&self, _here: &OnCpu<'_>) -> Result {
+        if self.nmi.load(Relaxed) {
+            // SAFETY: By the type invariant this is a per-CPU interrupt, which was requested as an
+            // NMI. It is not enabled on this CPU, which is the one that this acts on.
+            to_result(unsafe { bindings::prepare_percpu_nmi(self.irq) })?;
+        }
+
         // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
         unsafe { bindings::enable_percpu_irq(self.irq, bindings::IRQ_TYPE_NONE) };
+        Ok(())
     }
 
     fn switch_off(&self, _here: &OnCpu<'_>) {
         // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
         unsafe { bindings::disable_percpu_irq(self.irq) };
+
+        if self.nmi.load(Relaxed) {
+            // SAFETY: As above; `switch_on()` has prepared it on this CPU.
+            unsafe { bindings::teardown_percpu_nmi(self.irq) };
+        }
     }
 }
 
@@ -300,30 +344,23 @@ struct Handled(Arc<PerCpuIrq>);
 #[vtable]
 impl cpuhp::Callbacks for Handled {
     fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
-        let switches = self.0.switches.get(cpu);
-
-        // INVARIANT: It is enabled when the second switch is set.
-        if switches.wanted.load() {
-            self.0.switch_on(cpu);
-        }
-        switches.handled.store(true);
+        self.0.switches.get(cpu).handled.store(true);
+        // The kernel says when it cannot, and the CPU is of use without.
+        let _ = self.0.apply(cpu);
         Ok(())
     }
 
     fn offline(&self, cpu: &cpuhp::Transition<'_>) {
-        let switches = self.0.switches.get(cpu);
-
-        // INVARIANT: It is disabled when the first switch is cleared.
-        if switches.wanted.load() {
-            self.0.switch_off(cpu);
-        }
-        switches.handled.store(false);
+        self.0.switches.get(cpu).handled.store(false);
+        // Only enabling can fail.
+        let _ = self.0.apply(cpu);
     }
 }
 
 /// Requests `irq` until `dev` is unbound. It comes to the CPUs that [enable](PerCpuIrq::enable) it.
 ///
-/// `name` shows up in `/proc/interrupts`.
+/// `name` shows up in `/proc/interrupts`. An interrupt that is to be an NMI, but cannot be one,
+/// becomes an ordinary one. Returns what it is.
 ///
 /// Fails with [`EBUSY`] when this was done already, with [`EINVAL`] or [`EBUSY`] when another
 /// driver has it for one of its CPUs, and like [`cpuhp::register`].
@@ -331,8 +368,9 @@ pub fn request<H: Handler, E>(
     dev: &Device<Bound>,
     irq: &Arc<PerCpuIrq>,
     name: &'static CStr,
+    urgency: Urgency,
     handler: impl PinInit<H, E>,
-) -> Result
+) -> Result<Urgency>
 where
     Error: From<E>,
 {
@@ -342,14 +380,19 @@ where
     devres::register::<_, Error>(
         dev,
         try_pin_init!(Registration {
-            action: Action::new(claim, name, handler)?,
+            action: Action::new(claim, name, urgency, handler)?,
             handled <- cpuhp::Registration::new::<Infallible>(
                 c"rust/percpu_irq:online",
                 Handled(irq.clone()),
             ),
         }? Error),
         GFP_KERNEL,
-    )
+    )?;
+    Ok(if irq.nmi.load(Relaxed) {
+        Urgency::Nmi
+    } else {
+        Urgency::Ordinary
+    })
 }
 
 /// A handler that is registered with the kernel.
@@ -391,6 +434,15 @@ unsafe impl<H: Handler> Send for Entry<H> {}
 // SAFETY: As above.
 unsafe impl<H: Handler> Sync for Entry<H> {}
 
+/// C's `request_percpu_irq_affinity()` and its like.
+type Request = unsafe extern "C" fn(
+    irq: c_uint,
+    handler: bindings::irq_handler_t,
+    name: *const c_char,
+    affinity: *const bindings::cpumask,
+    entries: *mut c_void,
+) -> c_int;
+
 /// What the kernel calls when the interrupt comes.
 ///
 /// # Invariants
@@ -405,7 +457,12 @@ struct Action<H: Handler> {
 }
 
 impl<H: Handler> Action<H> {
-    fn new(claim: Claim, name: &'static CStr, handler: Pin<KBox<H>>) -> Result<Self> {
+    fn new(
+        claim: Claim,
+        name: &'static CStr,
+        urgency: Urgency,
+        handler: Pin<KBox<H>>,
+    ) -> Result<Self> {
         let irq = &claim.0;
         let entries = PerCpu::new::<_, Infallible>(|cpu| Entry {
             handler: NonNull::from(&*handler),
@@ -415,15 +472,23 @@ impl<H: Handler> Action<H> {
         // SAFETY: `handle::<H>` expects an `Entry<H>` of the CPU that it runs on, which is what
         // the kernel makes of a per-CPU pointer. `entries`, what they point to and the mask stay
         // until `Self::drop()` has taken the handler away; `name` is static.
-        to_result(unsafe {
-            bindings::request_percpu_irq_affinity(
-                irq.irq,
-                Some(handle::<H>),
-                name.as_char_ptr(),
-                irq.affinity.as_raw(),
-                entries.as_raw(),
-            )
-        })?;
+        let request = |function: Request| {
+            to_result(unsafe {
+                function(
+                    irq.irq,
+                    Some(handle::<H>),
+                    name.as_char_ptr(),
+                    irq.affinity.as_raw(),
+                    entries.as_raw(),
+                )
+            })
+        };
+
+        let nmi = urgency == Urgency::Nmi && request(bindings::request_percpu_nmi).is_ok();
+        if !nmi {
+            request(bindings::request_percpu_irq_affinity)?;
+        }
+        irq.nmi.store(nmi, Relaxed);
 
         // INVARIANT: It was requested.
         Ok(Self {
@@ -436,10 +501,18 @@ impl<H: Handler> Action<H> {
 
 impl<H: Handler> Drop for Action<H> {
     fn drop(&mut self) {
-        // SAFETY: By the type invariant it was requested with these entries. No CPU has it enabled:
-        // `Handled` is not registered yet or no more. Since each CPU on line has run its callback
-        // after the last time that the interrupt could come, no handler is running.
-        unsafe { bindings::free_percpu_irq(self.claim.0.irq, self.entries.as_raw()) };
+        let irq = &self.claim.0;
+        let free = if irq.nmi.load(Relaxed) {
+            bindings::free_percpu_nmi
+        } else {
+            bindings::free_percpu_irq
+        };
+
+        // SAFETY: By the type invariant it was requested with these entries, by the counterpart of
+        // `free`. No CPU has it enabled: `Handled` is not registered yet or no more. Since each CPU
+        // on line has run its callback after the last time that the interrupt could come, no handler
+        // is running.
+        unsafe { free(irq.irq, self.entries.as_raw()) };
     }
 }
 

@@ -68,6 +68,25 @@ pub fn cpus(mask: &Cpumask) -> impl Iterator<Item = CpuId> + '_ {
         .filter(|cpu| mask.test(*cpu))
 }
 
+/// Whether the core that `cpu` is a thread of has more than one, as far as the firmware tells. C's
+/// `topology_core_has_smt()`.
+pub fn core_has_smt(cpu: CpuId) -> bool {
+    #[cfg(CONFIG_GENERIC_ARCH_TOPOLOGY)]
+    {
+        let topology: *const bindings::cpu_topology = (&raw const bindings::cpu_topology).cast();
+
+        // SAFETY: The array has an entry for each CPU number. What a CPU is part of is written before
+        // it comes up for the first time, by the CPU that brings it up.
+        let thread = unsafe { (&raw const (*topology.add(cpu.as_u32() as usize)).thread_id).read() };
+        thread != -1
+    }
+    #[cfg(not(CONFIG_GENERIC_ARCH_TOPOLOGY))]
+    {
+        let _ = cpu;
+        false
+    }
+}
+
 /// Shows a set of CPUs the way that sysfs does, as ranges: `0-3,6`. C's `%*pbl`.
 ///
 /// # Examples

@@ -46,6 +46,7 @@ use crate::{
         Threshold, //
     },
     layout::{
+        CycleCounter,
         Fit,
         Layout,
         Need,
@@ -92,15 +93,21 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Asks the CPU that executes this. Returns `None` when it has no PMUv3.
-    pub(crate) fn of_this_cpu() -> Option<Self> {
+    /// Asks this CPU. Returns `None` when it has no PMUv3.
+    pub(crate) fn of(cpu: &OnCpu<'_>) -> Option<Self> {
         let regs = Registers::probe()?;
+        // The cycle counter goes on while any thread of the core runs, the event does not.
+        let cycle_counter = if smp::core_has_smt(cpu.cpu()) {
+            CycleCounter::Avoid
+        } else {
+            regs.cycle_counter()
+        };
         Some(Self {
             regs,
             layout: Layout {
                 counters: regs.counters(),
                 event_counters: regs.event_counters(),
-                cycle_counter: regs.cycle_counter(),
+                cycle_counter,
             },
             pmceid: regs.pmceid(),
             pmmir: regs.pmmir(),

@@ -22,7 +22,6 @@ use kernel::{
 };
 
 use crate::{
-    counters::CounterSet,
     cpu_pm,
     cpuhp,
     hotplug::Hotplug,
@@ -34,7 +33,8 @@ use crate::{
     percpu_irq::{
         self,
         Interrupts,
-        PerCpuIrq, //
+        PerCpuIrq,
+        Urgency, //
     },
     perf::{
         self,
@@ -107,16 +107,30 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
     let counters = identity.counters();
     let pmu = Pmu::new(Pmuv3::new(model, identity, claim, irq.clone()))?;
 
-    if let Some(irq) = &irq {
-        request(pdev, irq, &pmu)?;
-    }
+    let urgency = match &irq {
+        Some(irq) => request(pdev, irq, &pmu)?,
+        None => Urgency::Ordinary,
+    };
     cpuhp::register(
         pdev.as_ref(),
         c"perf/arm/rust_pmuv3:online",
         Hotplug(pmu.clone()),
     )?;
     cpu_pm::register(pdev.as_ref(), Power(pmu.clone()))?;
-    register(pdev, &pmu, model.name, counters)
+    register(pdev, &pmu, model.name)?;
+    dev_info!(
+        pdev,
+        "enabled with {} PMU driver, {} ({:x},{:08x}) counters available{}\n",
+        model.name,
+        counters.len(),
+        counters.bits() >> 32,
+        counters.bits() & 0xffff_ffff,
+        match urgency {
+            Urgency::Nmi => ", using NMIs",
+            Urgency::Ordinary => "",
+        }
+    );
+    Ok(())
 }
 
 /// Looks the interrupt up. `None` when the PMU has none.
@@ -161,7 +175,7 @@ fn claim(pdev: &platform::Device<Core<'_>>, cpus: &Cpumask) -> Result<Claim> {
 
 /// Reads the ID registers of one of the CPUs.
 fn identify(pdev: &platform::Device<Core<'_>>, cpus: &Cpumask) -> Result<Identity> {
-    let identity = smp::call_any(cpus, |_cpu| Identity::of_this_cpu()).inspect_err(|error| {
+    let identity = smp::call_any(cpus, Identity::of).inspect_err(|error| {
         dev_err!(pdev, "no CPU of this PMU is on line ({error:?})\n");
     })?;
     identity.ok_or_else(|| {
@@ -177,9 +191,10 @@ fn request(
     pdev: &platform::Device<Core<'_>>,
     irq: &Arc<PerCpuIrq>,
     pmu: &Arc<Pmu<Pmuv3>>,
-) -> Result {
+) -> Result<Urgency> {
     let handler = OverflowHandler(pmu.clone());
-    percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", handler).inspect_err(|error| {
+    let urgency = Urgency::Nmi;
+    percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", urgency, handler).inspect_err(|error| {
         dev_err!(
             pdev,
             "cannot have interrupt {} ({error:?}): if another driver has it, see /proc/interrupts\n",
@@ -192,7 +207,6 @@ fn register(
     pdev: &platform::Device<Core<'_>>,
     pmu: &Arc<Pmu<Pmuv3>>,
     name: &CStr,
-    counters: CounterSet,
 ) -> Result {
     let capabilities = match pmu.irq() {
         Some(_) => Capabilities::NONE,
@@ -204,14 +218,5 @@ fn register(
             "cannot register {name:?} ({error:?}): if another driver has registered a PMU by that \
              name, it is in /sys/bus/event_source/devices\n"
         );
-    })?;
-    dev_info!(
-        pdev,
-        "enabled with {} PMU driver, {} ({:x},{:08x}) counters available\n",
-        name,
-        counters.len(),
-        counters.bits() >> 32,
-        counters.bits() & 0xffff_ffff
-    );
-    Ok(())
+    })
 }

@@ -17,6 +17,7 @@
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
+//! - Interrupts as pseudo-NMIs, where the kernel has them.
 //! - CPUs that go off and on line while events are open, that lose their registers while they idle,
 //!   and binding and unbinding at any time.
 //!
@@ -26,21 +27,18 @@
 //! # What is not supported
 //!
 //! - PMUs whose interrupts are SPIs, and ACPI.
-//! - Interrupts as pseudo-NMIs.
 //! - Reading counters in user space: events that ask for it (`rdpmc`) are treated as the C driver
 //!   treats them while `kernel.perf_user_access` is 0.
 //! - The branch record buffer (FEAT_BRBE).
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
 //!   events that exclude the host count nothing.
-
-//! - SMT: on cores with several threads the cycle counter may count for the whole core.
 //!
 //! # Where to read on
 //!
 //! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
-//! [`hotplug`] follows the CPUs. [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and
-//! [`counters`] are plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
+//! [`hotplug`] follows the CPUs. [`power`] those that sleep. [`layout`], [`events`], [`cache`],
+//! [`models`], [`evtyper`], [`caps`] and [`counters`] are plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
 use kernel::{
     driver,

@@ -2,9 +2,8 @@
 
 //! Functions that the kernel has but does not export, looked up when the module is loaded.
 //!
-//! A PMU that samples needs two of them. In tree they are exported; this file is for kernels that
-//! are as they are. A kprobe is registered for each function, which tells its address, and removed
-//! at once.
+//! In tree they are exported; this file is for kernels that are as they are. A kprobe is registered
+//! for each function, which tells its address, and removed at once.
 
 use core::{
     mem::transmute,
@@ -18,7 +17,9 @@ use kernel::{
     bindings as kernel_bindings,
     error::to_result,
     ffi::{
+        c_char,
         c_int,
+        c_uint,
         c_void, //
     },
     prelude::*, //
@@ -70,14 +71,11 @@ impl Function {
     }
 }
 
-static OVERFLOW: Function = Function::new(c"perf_event_overflow");
-static EVENT_TOOK: Function = Function::new(c"perf_sample_event_took");
-
-/// Looks up all functions. To be called when the module is loaded, before anything else.
+/// Looks all functions up. To be called when the module is loaded, before anything else.
 ///
 /// Fails, and names the function in the kernel log, if one is missing.
 pub fn init() -> Result {
-    for function in [&OVERFLOW, &EVENT_TOOK] {
+    for function in functions() {
         function.look_up().inspect_err(|error| {
             pr_err!(
                 "this kernel has no {} that kprobes can find ({error:?}): it takes 7.3 with \
@@ -89,53 +87,78 @@ pub fn init() -> Result {
     Ok(())
 }
 
-/// Takes a sample. C's `perf_event_overflow()`.
-///
-/// # Safety
-///
-/// As for the C function: `event` must be scheduled on this CPU, `data` initialised, `regs` those
-/// of the interrupted code, and interrupts off.
-#[inline]
-pub unsafe fn perf_event_overflow(
-    event: *mut perf_event,
-    data: *mut perf_sample_data,
-    regs: *mut kernel_bindings::pt_regs,
-) -> c_int {
-    type Overflow = unsafe extern "C" fn(
-        *mut perf_event,
-        *mut perf_sample_data,
-        *mut kernel_bindings::pt_regs,
-    ) -> c_int;
+/// Makes a function of each of C's that is to be looked up, with what it returns when it was not.
+macro_rules! look_up {
+    ($(
+        $(#[$doc:meta])*
+        fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)? = $otherwise:expr;
+    )*) => {
+        mod addresses {
+            use super::Function;
 
-    let address = OVERFLOW.address.load(Relaxed);
-    if address.is_null() {
-        return 0;
-    }
+            $(
+                #[allow(non_upper_case_globals)]
+                pub(super) static $name: Function =
+                    Function::new(kernel::c_str!(stringify!($name)));
+            )*
+        }
 
-    // SAFETY: By the type invariant this is the address of the function, which has this type.
-    let function = unsafe { transmute::<*mut c_void, Overflow>(address) };
+        fn functions() -> impl Iterator<Item = &'static Function> {
+            [$(&addresses::$name),*].into_iter()
+        }
 
-    // SAFETY: The caller keeps what the function requires.
-    unsafe { function(event, data, regs) }
+        $(
+            $(#[$doc])*
+            ///
+            /// # Safety
+            ///
+            /// As for the C function.
+            #[inline]
+            pub unsafe extern "C" fn $name($($argument: $type),*) $(-> $result)? {
+                type Signature = unsafe extern "C" fn($($type),*) $(-> $result)?;
+
+                let address = addresses::$name.address.load(Relaxed);
+                if address.is_null() {
+                    return $otherwise;
+                }
+
+                // SAFETY: By the type invariant this is the address of the function, which has this
+                // type.
+                let function = unsafe { transmute::<*mut c_void, Signature>(address) };
+
+                // SAFETY: The caller keeps what the function requires.
+                unsafe { function($($argument),*) }
+            }
+        )*
+    };
 }
 
-/// Accounts the time that a sample took. C's `perf_sample_event_took()`.
-///
-/// # Safety
-///
-/// As for the C function: it must be called in interrupt context.
-#[inline]
-pub unsafe fn perf_sample_event_took(nanoseconds: u64) {
-    type EventTook = unsafe extern "C" fn(u64);
+look_up! {
+    /// Takes a sample.
+    fn perf_event_overflow(
+        event: *mut perf_event,
+        data: *mut perf_sample_data,
+        regs: *mut kernel_bindings::pt_regs
+    ) -> c_int = 0;
 
-    let address = EVENT_TOOK.address.load(Relaxed);
-    if address.is_null() {
-        return;
-    }
+    /// Accounts the time that a sample took.
+    fn perf_sample_event_took(nanoseconds: u64) = ();
 
-    // SAFETY: By the type invariant this is the address of the function, which has this type.
-    let function = unsafe { transmute::<*mut c_void, EventTook>(address) };
+    /// Requests a per-CPU interrupt as an NMI.
+    fn request_percpu_nmi(
+        irq: c_uint,
+        handler: kernel_bindings::irq_handler_t,
+        name: *const c_char,
+        affinity: *const kernel_bindings::cpumask,
+        dev_id: *mut c_void
+    ) -> c_int = EINVAL.to_errno();
 
-    // SAFETY: The caller keeps what the function requires.
-    unsafe { function(nanoseconds) }
+    /// Frees an interrupt that was requested as an NMI.
+    fn free_percpu_nmi(irq: c_uint, dev_id: *mut c_void) = ();
+
+    /// Makes an interrupt an NMI on this CPU.
+    fn prepare_percpu_nmi(irq: c_uint) -> c_int = EINVAL.to_errno();
+
+    /// Makes it an ordinary interrupt again.
+    fn teardown_percpu_nmi(irq: c_uint) = ();
 }
