@@ -13,6 +13,7 @@ pub mod percpu;
 pub mod percpu_irq;
 pub mod perf;
 pub mod smp;
+pub mod sysctl;
 
 #[path = "glue/lookup.rs"]
 mod lookup;
@@ -62,6 +63,7 @@ pub mod bindings {
     // Names of the generated bindings come before those of the kernel's, where these are opaque.
     pub use super::lookup::{
         free_percpu_nmi,
+        perf_cpu_task_ctx,
         perf_event_overflow,
         perf_sample_event_took,
         prepare_percpu_nmi,

@@ -121,6 +121,7 @@ mod pmu;
 mod registration;
 mod sample;
 pub mod sysfs;
+mod task;
 mod tests;
 
 pub use self::{
@@ -148,6 +149,7 @@ pub use self::{
         handle_interrupt,
         SampleData, //
     },
+    task::task_reads_counters,
 };
 
 use self::sysfs::{

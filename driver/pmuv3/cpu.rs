@@ -9,6 +9,7 @@
 
 use crate::{
     counters::CounterSet,
+    layout::Reader,
     percpu::LocalCell, //
 };
 
@@ -31,6 +32,19 @@ pub(crate) enum Phase {
     Enabled,
 }
 
+/// Whether the registers of a CPU's PMU are open to user space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// They are not.
+    Closed,
+    /// They are, or were until somebody forbade it.
+    Open {
+        /// The counters that user space may see as they are: those that PMUACR_EL1 opens, or else
+        /// those that have been cleared because no event uses them.
+        shown: CounterSet,
+    },
+}
+
 /// The driver's view of the PMU of one CPU.
 ///
 /// It is changed on that CPU with interrupts off, or while the CPU is down.
@@ -38,6 +52,9 @@ pub(crate) struct CpuState {
     ready: LocalCell<bool>,
     enabled: LocalCell<bool>,
     used: LocalCell<u64>,
+    for_user: LocalCell<u64>,
+    open: LocalCell<bool>,
+    shown: LocalCell<u64>,
 }
 
 impl CpuState {
@@ -47,6 +64,9 @@ impl CpuState {
             ready: LocalCell::new(false),
             enabled: LocalCell::new(true),
             used: LocalCell::new(0),
+            for_user: LocalCell::new(0),
+            open: LocalCell::new(false),
+            shown: LocalCell::new(0),
         }
     }
 
@@ -87,15 +107,46 @@ impl CpuState {
         CounterSet::from_bits(self.used.load())
     }
 
-    /// Notes that an event occupies `counters`.
+    /// Returns the counters that events occupy which user space reads itself.
+    pub(crate) fn for_user(&self) -> CounterSet {
+        CounterSet::from_bits(self.for_user.load())
+    }
+
+    /// Notes that an event occupies `counters`, to be read by `reader`.
     #[inline]
-    pub(crate) fn occupy(&self, counters: CounterSet) {
+    pub(crate) fn occupy(&self, counters: CounterSet, reader: Reader) {
         self.used.store(self.used().union(counters).bits());
+        if reader == Reader::User {
+            self.for_user.store(self.for_user().union(counters).bits());
+        }
     }
 
     /// Notes that no event occupies `counters` any more.
     #[inline]
-    pub(crate) fn vacate(&self, counters: CounterSet) {
+    pub(crate) fn vacate(&self, counters: CounterSet, reader: Reader) {
         self.used.store(self.used().without(counters).bits());
+        if reader == Reader::User {
+            self.for_user.store(self.for_user().without(counters).bits());
+        }
+    }
+
+    /// Returns whether the registers are open to user space.
+    #[inline]
+    pub(crate) fn access(&self) -> Access {
+        if self.open.load() {
+            Access::Open {
+                shown: CounterSet::from_bits(self.shown.load()),
+            }
+        } else {
+            Access::Closed
+        }
+    }
+
+    /// Notes whether the registers are open to user space.
+    pub(crate) fn set_access(&self, access: Access) {
+        if let Access::Open { shown } = access {
+            self.shown.store(shown.bits());
+        }
+        self.open.store(access != Access::Closed);
     }
 }

@@ -26,6 +26,7 @@ use crate::{
         CounterSet, //
     },
     cpu::{
+        Access,
         CpuState,
         Phase,
         Warmth, //
@@ -50,7 +51,8 @@ use crate::{
         Fit,
         Layout,
         Need,
-        Place, //
+        Place,
+        Reader, //
     },
     models::Model,
     percpu::{
@@ -79,7 +81,12 @@ use crate::{
         Registers, //
     },
     smp,
-    sysfs, //
+    sysctl::Setting,
+    sysfs,
+    user::{
+        self,
+        USER_ACCESS, //
+    }, //
 };
 
 /// What the registers of a CPU say about its PMU. All CPUs of one PMU say the same.
@@ -186,16 +193,18 @@ impl Pmuv3 {
         if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
             return Err(ENOENT);
         }
-        self.reset();
-        self.states.get(cpu).set_warmth(Warmth::Ready);
+        let state = self.states.get(cpu);
+        self.reset(state);
+        state.set_warmth(Warmth::Ready);
         Ok(())
     }
 
     /// Brings the PMU of this CPU, which holds anything, back into the state that the driver left it
     /// in, but for the counters.
     pub(crate) fn recover(&self, cpu: &OnCpu<'_>) {
-        if self.states.get(cpu).warmth() == Warmth::Ready {
-            self.reset();
+        let state = self.states.get(cpu);
+        if state.warmth() == Warmth::Ready {
+            self.reset(state);
         }
     }
 
@@ -203,21 +212,21 @@ impl Pmuv3 {
     pub(crate) fn retire(&self, cpu: &OnCpu<'_>) {
         let state = self.states.get(cpu);
         if state.warmth() == Warmth::Ready && state.used().is_empty() {
-            self.reset();
+            self.reset(state);
             state.set_warmth(Warmth::Cold);
         }
     }
 
     /// Stops all counters, sets them to 0, and keeps overflows from interrupting and user space
     /// from reading.
-    fn reset(&self) {
+    fn reset(&self, state: &CpuState) {
         let regs = self.identity.regs;
         let reset = regs.stopped().with_const_p::<1>().with_const_c::<1>();
 
         regs.set_pmcr(reset);
         regs.set_pmcntenclr(CounterSet::ALL);
         regs.set_pmintenclr(CounterSet::ALL);
-        regs.deny_user_access();
+        user::close(regs, state);
         // A counter must not overflow after its flag has been cleared.
         regs::isb();
         regs.set_pmovsclr(CounterSet::ALL);
@@ -228,9 +237,12 @@ impl Pmuv3 {
     #[inline]
     pub(crate) fn run(&self, cpu: &OnCpu<'_>) {
         let state = self.states.get(cpu);
-
+        if state.phase() == Phase::Disabled {
+            return;
+        }
+        self.follow_user(cpu, state);
         // Without events the PMU stays as `halt` or `reset` left it.
-        if state.phase() == Phase::Enabled && !state.used().is_empty() {
+        if !state.used().is_empty() {
             regs::isb();
             self.set_pmcr(self.identity.regs.stopped().with_const_e::<1>());
         }
@@ -242,6 +254,16 @@ impl Pmuv3 {
         if !self.states.get(cpu).used().is_empty() {
             self.set_pmcr(self.identity.regs.stopped());
             regs::isb();
+        }
+    }
+
+    /// Opens the registers to the task that runs on this CPU, if it is to read them, or closes them.
+    #[inline]
+    fn follow_user(&self, cpu: &OnCpu<'_>, state: &CpuState) {
+        if user::is_wanted(cpu) {
+            user::open(self.identity.regs, self.identity.layout, state);
+        } else if state.access() != Access::Closed {
+            user::close(self.identity.regs, state);
         }
     }
 
@@ -423,13 +445,14 @@ impl perf::Driver for Pmuv3 {
         let need = Stored::load(event).need;
         let place = self.identity.layout.place(state.used(), need)?;
         let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
-        state.occupy(place.counters());
+        state.occupy(place.counters(), need.reader);
         Ok(slot)
     }
 
     fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        if let Some(place) = self.place_of(slot, Stored::load(event).need) {
-            self.states.get(cpu).vacate(place.counters());
+        let need = Stored::load(event).need;
+        if let Some(place) = self.place_of(slot, need) {
+            self.states.get(cpu).vacate(place.counters(), need.reader);
         }
     }
 
@@ -483,5 +506,11 @@ impl perf::Driver for Pmuv3 {
 
     fn filter(&self, cpu: CpuId) -> bool {
         !self.cpus().test(cpu)
+    }
+
+    fn event_idx(&self, event: &Event<Self>, slot: Slot) -> Option<u8> {
+        let readable = USER_ACCESS.get() == Setting::On
+            && Stored::load(event).need.reader == Reader::User;
+        readable.then_some(slot.number())
     }
 }

@@ -132,6 +132,18 @@ bitfield! {
 }
 
 bitfield! {
+    /// PMUSERENR_EL0, User Enable Register: what EL0 may do.
+    pub(crate) struct Pmuserenr(u64) {
+        /// UEN: reads are limited to what PMUACR_EL1 opens; RES0 before FEAT_PMUv3p9.
+        4:4 uen;
+        /// ER: read the event counters.
+        3:3 er;
+        /// CR: read the cycle counter.
+        2:2 cr;
+    }
+}
+
+bitfield! {
     /// ID_AA64DFR0_EL1, AArch64 Debug Feature Register 0.
     struct IdAa64dfr0(u64) {
         /// PMUVer: 0 no PMUv3, 0xf a PMU that is not PMUv3.
@@ -175,6 +187,8 @@ impl Version {
     const V3P4: Self = Self(0b0101);
     /// FEAT_PMUv3p5: 64-bit event counters.
     const V3P5: Self = Self(0b0110);
+    /// FEAT_PMUv3p9: PMUACR_EL1.
+    const V3P9: Self = Self(0b1001);
     const IMPLEMENTATION_DEFINED: Self = Self(0b1111);
 
     /// Returns the version of the PE that executes this, `None` when it has no PMUv3.
@@ -186,6 +200,15 @@ impl Version {
             version => Some(version),
         }
     }
+}
+
+/// How user space that may read counters is kept from those that are not its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UserLimit {
+    /// Not at all.
+    Nothing,
+    /// By a register, PMUACR_EL1.
+    Pmuacr,
 }
 
 /// The exception level that executes this, which is the kernel's.
@@ -347,10 +370,28 @@ impl Registers {
         unsafe { msr!("pmovsclr_el0", set.bits()) };
     }
 
-    /// Writes 0 to PMUSERENR_EL0, User Enable: user space cannot touch the registers.
-    pub(crate) fn deny_user_access(self) {
+    /// Writes PMUSERENR_EL0, User Enable: what user space may do with the registers.
+    pub(crate) fn set_pmuserenr(self, pmuserenr: Pmuserenr) {
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        unsafe { msr!("pmuserenr_el0", 0u64) };
+        unsafe { msr!("pmuserenr_el0", pmuserenr.into_raw()) };
+    }
+
+    /// Returns how user space is kept from counters that are not its own.
+    pub(crate) fn user_limit(self) -> UserLimit {
+        if self.version >= Version::V3P9 {
+            UserLimit::Pmuacr
+        } else {
+            UserLimit::Nothing
+        }
+    }
+
+    /// Writes PMUACR_EL1, User Access: user space may read the counters in `set`. Without the
+    /// register, before FEAT_PMUv3p9, it does nothing.
+    pub(crate) fn set_pmuacr(self, set: CounterSet) {
+        if self.version >= Version::V3P9 {
+            // SAFETY: FEAT_PMUv3p9 is implemented, and with it comes the register S3_0_C9_C14_4.
+            unsafe { msr!("s3_0_c9_c14_4", set.bits()) };
+        }
     }
 
     /// Reads PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. A counter that there is not reads as 0.

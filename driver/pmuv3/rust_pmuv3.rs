@@ -17,6 +17,7 @@
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
+//! - Counters that user space reads itself (`kernel.perf_user_access`).
 //! - Interrupts as pseudo-NMIs, where the kernel has them.
 //! - CPUs that go off and on line while events are open, that lose their registers while they idle,
 //!   and binding and unbinding at any time.
@@ -27,8 +28,6 @@
 //! # What is not supported
 //!
 //! - PMUs whose interrupts are SPIs, and ACPI.
-//! - Reading counters in user space: events that ask for it (`rdpmc`) are treated as the C driver
-//!   treats them while `kernel.perf_user_access` is 0.
 //! - The branch record buffer (FEAT_BRBE).
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
@@ -37,8 +36,9 @@
 //! # Where to read on
 //!
 //! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
-//! [`hotplug`] follows the CPUs. [`power`] those that sleep. [`layout`], [`events`], [`cache`],
-//! [`models`], [`evtyper`], [`caps`] and [`counters`] are plain logic, which is tested on the host too. All `unsafe` code is in [`regs`].
+//! [`hotplug`] follows the CPUs, [`power`] those that sleep, and [`user`] what user space may read.
+//! [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and [`counters`] are plain
+//! logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
 use kernel::{
     driver,
@@ -53,7 +53,8 @@ use kernel::{
     percpu,
     percpu_irq,
     perf,
-    smp, //
+    smp,
+    sysctl, //
 };
 
 #[cfg(RUST_PMU_OUT_OF_TREE)]
@@ -67,7 +68,8 @@ use out_of_tree::{
     percpu,
     percpu_irq,
     perf,
-    smp, //
+    smp,
+    sysctl, //
 };
 
 mod attrs;
@@ -88,12 +90,15 @@ mod probe;
 mod refusal;
 mod regs;
 mod sysfs;
+mod user;
 
 /// The module: it drives PMUs for as long as it is loaded.
 #[pin_data]
 pub(crate) struct RustPmuv3 {
     #[pin]
     driver: driver::Registration<platform::Adapter<probe::PlatformDriver>>,
+    // `None`: the C driver has made the file, and so will have the PMUs.
+    _user_access: Option<sysctl::Registration>,
 }
 
 impl kernel::InPlaceModule for RustPmuv3 {
@@ -103,6 +108,7 @@ impl kernel::InPlaceModule for RustPmuv3 {
                 #[cfg(RUST_PMU_OUT_OF_TREE)]
                 out_of_tree::init()?;
             },
+            _user_access: sysctl::register(c"kernel", c"perf_user_access", &user::USER_ACCESS).ok(),
             driver <- driver::Registration::new(<Self as kernel::ModuleMetadata>::NAME, module),
             _: {
                 if !probe::was_offered_a_device() {

@@ -27,6 +27,7 @@ use kernel::{
 
 use super::bindings::{
     perf_event,
+    perf_event_context,
     perf_sample_data, //
 };
 
@@ -143,6 +144,9 @@ look_up! {
 
     /// Accounts the time that a sample took.
     fn perf_sample_event_took(nanoseconds: u64) = ();
+
+    /// The context of the task that runs on this CPU.
+    fn perf_cpu_task_ctx() -> *mut perf_event_context = null_mut();
 
     /// Requests a per-CPU interrupt as an NMI.
     fn request_percpu_nmi(

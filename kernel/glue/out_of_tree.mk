@@ -37,7 +37,8 @@ glue-types := $(glue-types)|perf_sample_data__.*|perf_sample_weight|perf_sample_
 glue-types := $(glue-types)|perf_mem_data_src|perf_mem_data_src__.*|perf_regs|perf_event_state
 glue-types := $(glue-types)|perf_overflow_handler_t|perf_type_id|perf_event_sample_format
 glue-types := $(glue-types)|cpu_pm_event|pmu_event_list|local64_t|local_t
-glue-types := $(glue-types)|perf_cpu_pmu_context|perf_event_pmu_context
+glue-types := $(glue-types)|perf_cpu_pmu_context|perf_event_pmu_context|perf_event_context
+glue-types := $(glue-types)|perf_event_groups|perf_time_ctx
 # Of these only pointers occur.
 glue-opaque := perf_output_handle|perf_buffer
 glue-opaque := $(glue-opaque)|perf_addr_filter_range|event_filter|perf_cgroup
