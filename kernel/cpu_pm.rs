@@ -62,7 +62,6 @@ use kernel::{
         Device, //
     },
     devres,
-    error::to_result,
     ffi::{
         c_int,
         c_ulong,
@@ -93,10 +92,7 @@ pub trait Callbacks: Send + Sync + 'static {
 }
 
 /// Registers `callbacks` until `dev` is unbound. A kernel without `CONFIG_CPU_PM` never calls them.
-pub fn register<C: Callbacks, E>(
-    dev: &Device<Bound>,
-    callbacks: impl PinInit<C, E>,
-) -> Result
+pub fn register<C: Callbacks, E>(dev: &Device<Bound>, callbacks: impl PinInit<C, E>) -> Result
 where
     Error: From<E>,
 {
@@ -142,14 +138,12 @@ impl<C: Callbacks> Registration<C> {
             _pin: PhantomPinned,
             // INVARIANT: It is added, or this fails.
             _: {
-                // SAFETY: `this` is valid for the initialisation. The callbacks are initialised,
-                // and all stays in place until `PinnedDrop` removes the block.
-                #[cfg(CONFIG_CPU_PM)]
-                to_result(unsafe {
-                    bindings::cpu_pm_register_notifier(Opaque::cast_into(
-                        &raw const (*this.as_ptr()).block,
-                    ))
-                })?;
+                // SAFETY: `this` is valid for the initialisation.
+                let block = Opaque::cast_into(unsafe { &raw const (*this.as_ptr()).block });
+
+                // SAFETY: The callbacks are initialised, and all stays in place until `PinnedDrop`
+                // removes the block.
+                unsafe { add(block) }?;
             },
         }? Error)
     }
@@ -158,11 +152,36 @@ impl<C: Callbacks> Registration<C> {
 #[pinned_drop]
 impl<C: Callbacks> PinnedDrop for Registration<C> {
     fn drop(self: Pin<&mut Self>) {
-        // SAFETY: By the type invariant the block is in the list. This waits for the calls that
-        // are under way, so none uses `self` any more.
-        #[cfg(CONFIG_CPU_PM)]
-        let _ = unsafe { bindings::cpu_pm_unregister_notifier(self.block.get()) };
+        // SAFETY: By the type invariant the block is in the list.
+        unsafe { remove(self.block.get()) };
     }
+}
+
+/// Puts `block` into the kernel's list, if the kernel has one.
+///
+/// # Safety
+///
+/// `block` must be valid, and its function callable, until [`remove`].
+unsafe fn add(block: *mut bindings::notifier_block) -> Result {
+    #[cfg(CONFIG_CPU_PM)]
+    // SAFETY: The caller vouches for `block`.
+    kernel::error::to_result(unsafe { bindings::cpu_pm_register_notifier(block) })?;
+
+    let _ = block;
+    Ok(())
+}
+
+/// Takes `block` out of the list, and waits for the calls that are under way.
+///
+/// # Safety
+///
+/// `block` must have been [added](add).
+unsafe fn remove(block: *mut bindings::notifier_block) {
+    #[cfg(CONFIG_CPU_PM)]
+    // SAFETY: The caller vouches for `block`. It cannot fail for one that is in the list.
+    let _ = unsafe { bindings::cpu_pm_unregister_notifier(block) };
+
+    let _ = block;
 }
 
 /// # Safety

@@ -45,8 +45,8 @@ pub mod bindings {
 
     pub use generated::*;
     /// C's macro of this name, without what it keeps for `CONFIG_MEM_ALLOC_PROFILING`: that belongs
-    /// to a place in a C file. With that option the kernel does not tell who has this memory. In tree
-    /// there is a C helper.
+    /// to a place in a C file. With that option the kernel does not tell who has this memory. In
+    /// tree there is a C helper.
     ///
     /// # Safety
     ///

@@ -220,8 +220,8 @@ pub struct PerCpuIrq {
     switches: PerCpu<Switches>,
 }
 
-/// What decides whether the interrupt is enabled on a CPU. Only that CPU changes it, with interrupts
-/// off.
+/// What decides whether the interrupt is enabled on a CPU. Only that CPU changes it, with
+/// interrupts off.
 struct Switches {
     /// The driver wants it enabled.
     wanted: LocalCell<bool>,
@@ -271,8 +271,8 @@ impl PerCpuIrq {
         &self.affinity
     }
 
-    /// Enables the interrupt on this CPU, from now on or from when it is [requested](request), until
-    /// [`PerCpuIrq::disable`]. While the CPU is down it is disabled.
+    /// Enables the interrupt on this CPU, from now on or from when it is [requested](request),
+    /// until [`PerCpuIrq::disable`]. While the CPU is down it is disabled.
     ///
     /// It takes the lock of the interrupt's descriptor. Perf's callbacks must not wait for that:
     /// they run under locks of the scheduler. A hotplug callback may.
@@ -298,7 +298,10 @@ impl PerCpuIrq {
     fn apply(&self, cpu: &OnCpu<'_>) -> Result {
         let switches = self.switches.get(cpu);
 
-        match (switches.wanted.load() && switches.handled.load(), switches.on.load()) {
+        match (
+            switches.wanted.load() && switches.handled.load(),
+            switches.on.load(),
+        ) {
             (true, false) => {
                 self.switch_on(cpu)?;
                 switches.on.store(true);
@@ -469,10 +472,10 @@ impl<H: Handler> Action<H> {
             cpu,
         })?;
 
-        // SAFETY: `handle::<H>` expects an `Entry<H>` of the CPU that it runs on, which is what
-        // the kernel makes of a per-CPU pointer. `entries`, what they point to and the mask stay
-        // until `Self::drop()` has taken the handler away; `name` is static.
         let request = |function: Request| {
+            // SAFETY: `handle::<H>` expects an `Entry<H>` of the CPU that it runs on, which is
+            // what the kernel makes of a per-CPU pointer. `entries`, what they point to and the
+            // mask stay until `Self::drop()` has taken the handler away; `name` is static.
             to_result(unsafe {
                 function(
                     irq.irq,
@@ -510,8 +513,8 @@ impl<H: Handler> Drop for Action<H> {
 
         // SAFETY: By the type invariant it was requested with these entries, by the counterpart of
         // `free`. No CPU has it enabled: `Handled` is not registered yet or no more. Since each CPU
-        // on line has run its callback after the last time that the interrupt could come, no handler
-        // is running.
+        // on line has run its callback after the last time that the interrupt could come, no
+        // handler is running.
         unsafe { free(irq.irq, self.entries.as_raw()) };
     }
 }

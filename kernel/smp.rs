@@ -75,9 +75,10 @@ pub fn core_has_smt(cpu: CpuId) -> bool {
     {
         let topology: *const bindings::cpu_topology = (&raw const bindings::cpu_topology).cast();
 
-        // SAFETY: The array has an entry for each CPU number. What a CPU is part of is written before
-        // it comes up for the first time, by the CPU that brings it up.
-        let thread = unsafe { (&raw const (*topology.add(cpu.as_u32() as usize)).thread_id).read() };
+        // SAFETY: The array has an entry for each CPU number. What a CPU is part of is written
+        // before it comes up for the first time, by the CPU that brings it up.
+        let thread =
+            unsafe { (&raw const (*topology.add(cpu.as_u32() as usize)).thread_id).read() };
         thread != -1
     }
     #[cfg(not(CONFIG_GENERIC_ARCH_TOPOLOGY))]

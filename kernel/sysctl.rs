@@ -114,7 +114,8 @@ pub fn register(folder: &CStr, name: &'static CStr, flag: &'static Flag) -> Resu
     // SAFETY: The table has one entry, whose `data` is what `handle` expects; it stays until the
     // file is gone. C copies the folder's name.
     #[cfg(CONFIG_SYSCTL)]
-    let header = unsafe { bindings::register_sysctl_sz(folder.as_char_ptr(), &raw const *table, 1) };
+    let header =
+        unsafe { bindings::register_sysctl_sz(folder.as_char_ptr(), &raw const *table, 1) };
     #[cfg(not(CONFIG_SYSCTL))]
     let header = (folder, core::ptr::null_mut()).1;
 
@@ -129,7 +130,9 @@ impl Drop for Registration {
     fn drop(&mut self) {
         // SAFETY: By the type invariant; this waits for `handle` to be over.
         #[cfg(CONFIG_SYSCTL)]
-        unsafe { bindings::unregister_sysctl_table(self.header.as_ptr()) };
+        unsafe {
+            bindings::unregister_sysctl_table(self.header.as_ptr())
+        };
     }
 }
 
@@ -145,8 +148,7 @@ unsafe extern "C" fn handle(
 ) -> c_int {
     // SAFETY: The kernel calls this with what the function expects. `data` is the flag's value, its
     // first field, and `extra1` and `extra2` are the limits.
-    let result =
-        unsafe { bindings::proc_dointvec_minmax(table, write, buffer, length, position) };
+    let result = unsafe { bindings::proc_dointvec_minmax(table, write, buffer, length, position) };
 
     if result == 0 && write != 0 {
         // SAFETY: `register()` has set it to a `&'static Flag`.

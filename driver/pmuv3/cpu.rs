@@ -25,8 +25,8 @@ pub(crate) enum Warmth {
 /// Whether perf core lets the PMU of a CPU run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// It makes changes, so nothing may count. An overflow can be handled all the same: one that has
-    /// happened before, by an NMI.
+    /// It makes changes, so nothing may count. An overflow can be handled all the same: one that
+    /// has happened before, by an NMI.
     Disabled,
     /// It does.
     Enabled,
@@ -126,7 +126,8 @@ impl CpuState {
     pub(crate) fn vacate(&self, counters: CounterSet, reader: Reader) {
         self.used.store(self.used().without(counters).bits());
         if reader == Reader::User {
-            self.for_user.store(self.for_user().without(counters).bits());
+            self.for_user
+                .store(self.for_user().without(counters).bits());
         }
     }
 

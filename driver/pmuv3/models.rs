@@ -6,8 +6,8 @@ use core::ffi::CStr;
 
 use crate::{
     cache::{
-        CacheEvent,
         Cache::*,
+        CacheEvent,
         Operation::*,
         Outcome::*, //
     },

@@ -199,8 +199,8 @@ impl Pmuv3 {
         Ok(())
     }
 
-    /// Brings the PMU of this CPU, which holds anything, back into the state that the driver left it
-    /// in, but for the counters.
+    /// Brings the PMU of this CPU, which holds anything, back into the state that the driver left
+    /// it in, but for the counters.
     pub(crate) fn recover(&self, cpu: &OnCpu<'_>) {
         let state = self.states.get(cpu);
         if state.warmth() == Warmth::Ready {
@@ -257,7 +257,8 @@ impl Pmuv3 {
         }
     }
 
-    /// Opens the registers to the task that runs on this CPU, if it is to read them, or closes them.
+    /// Opens the registers to the task that runs on this CPU, if it is to read them, or closes
+    /// them.
     #[inline]
     fn follow_user(&self, cpu: &OnCpu<'_>, state: &CpuState) {
         if user::is_wanted(cpu) {
@@ -509,8 +510,8 @@ impl perf::Driver for Pmuv3 {
     }
 
     fn event_idx(&self, event: &Event<Self>, slot: Slot) -> Option<u8> {
-        let readable = USER_ACCESS.get() == Setting::On
-            && Stored::load(event).need.reader == Reader::User;
+        let readable =
+            USER_ACCESS.get() == Setting::On && Stored::load(event).need.reader == Reader::User;
         readable.then_some(slot.number())
     }
 }

@@ -197,17 +197,14 @@ fn request(
     percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", urgency, handler).inspect_err(|error| {
         dev_err!(
             pdev,
-            "cannot have interrupt {} ({error:?}): if another driver has it, see /proc/interrupts\n",
+            "cannot have interrupt {} ({error:?}): if another driver has it, see \
+             /proc/interrupts\n",
             irq.number()
         );
     })
 }
 
-fn register(
-    pdev: &platform::Device<Core<'_>>,
-    pmu: &Arc<Pmu<Pmuv3>>,
-    name: &CStr,
-) -> Result {
+fn register(pdev: &platform::Device<Core<'_>>, pmu: &Arc<Pmu<Pmuv3>>, name: &CStr) -> Result {
     let capabilities = match pmu.irq() {
         Some(_) => Capabilities::NONE,
         None => Capabilities::NO_INTERRUPT,

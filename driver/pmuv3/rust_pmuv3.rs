@@ -12,8 +12,8 @@
 //!
 //! # What is supported
 //!
-//! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI or
-//!   without an interrupt.
+//! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI
+//!   or without an interrupt.
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
@@ -121,8 +121,12 @@ impl kernel::InPlaceModule for RustPmuv3 {
 
 /// Says what to do if there is nothing to drive.
 fn explain_idleness() {
-    pr_warn!("loaded, but no PMU has been offered yet. If it stays so, either another driver has\n");
-    pr_warn!("it: boot with initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or\n");
+    pr_warn!(
+        "loaded, but no PMU has been offered yet. If it stays so, either another driver has\n"
+    );
+    pr_warn!(
+        "it: boot with initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or\n"
+    );
     pr_warn!("the device tree has no node for the PMU of an Armv8 CPU, as on ACPI\n");
     pr_warn!("machines.\n");
 }

@@ -4,12 +4,12 @@
 //!
 //! A task may read the registers of its own events (`config1:rdpmc`) while
 //! `/proc/sys/kernel/perf_user_access` is 1. So PMUSERENR_EL0 follows the tasks: the registers are
-//! open while one runs that has such an event, whether or not the event has a counter at the moment,
-//! since the task may be about to read the counter that it had.
+//! open while one runs that has such an event, whether or not the event has a counter at the
+//! moment, since the task may be about to read the counter that it had.
 //!
 //! With FEAT_PMUv3p9 a task sees the counters of events to be read by user space only. Without, it
-//! sees all of them; those that no event uses are cleared, so that they do not tell what others have
-//! counted.
+//! sees all of them; those that no event uses are cleared, so that they do not tell what others
+//! have counted.
 
 use crate::{
     counters::{

@@ -256,8 +256,8 @@ impl<T: Driver> Pmu<T> {
         }
     }
 
-    /// Stops the events that count on this CPU, whose counters are about to lose what they hold, until
-    /// [`Pmu::resume`].
+    /// Stops the events that count on this CPU, whose counters are about to lose what they hold,
+    /// until [`Pmu::resume`].
     pub fn pause(&self, on: &OnCpu<'_>) {
         let mut paused = 0;
 

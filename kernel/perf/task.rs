@@ -18,7 +18,7 @@ pub fn task_reads_counters(cpu: &OnCpu<'_>) -> bool {
     // SAFETY: Interrupts are off.
     let context = unsafe { bindings::perf_cpu_task_ctx() };
 
-    // SAFETY: It is null or the context of this CPU's task, which cannot go while that runs here with
-    // interrupts off. The number is a word of its own, which others may write.
+    // SAFETY: It is null or the context of this CPU's task, which cannot go while that runs here
+    // with interrupts off. The number is a word of its own, which others may write.
     !context.is_null() && unsafe { (&raw const (*context).nr_user).read_volatile() } != 0
 }

@@ -29,8 +29,12 @@ fn source(file: &str) -> String {
 
 /// What stands between `start` and `end`, behind the first `start`.
 fn between<'a>(text: &'a str, start: &str, end: &str) -> &'a str {
-    let (_, rest) = text.split_once(start).unwrap_or_else(|| panic!("no {start:?}"));
-    rest.split_once(end).unwrap_or_else(|| panic!("no {end:?} behind {start:?}")).0
+    let (_, rest) = text
+        .split_once(start)
+        .unwrap_or_else(|| panic!("no {start:?}"));
+    rest.split_once(end)
+        .unwrap_or_else(|| panic!("no {end:?} behind {start:?}"))
+        .0
 }
 
 /// The value of each macro of one number in `text`.
@@ -48,8 +52,15 @@ fn macros(text: &str) -> BTreeMap<&str, u16> {
 /// The lines `[C(L1D)][C(OP_READ)][C(RESULT_MISS)] = EVENT,` of a table.
 fn cache_events(table: &str, numbers: &BTreeMap<&str, u16>) -> Vec<CacheEvent> {
     let mut events = Vec::new();
-    for line in table.lines().filter(|line| line.trim_start().starts_with("[C(")) {
-        let words: Vec<_> = line.split("C(").skip(1).map(|word| word.split_once(')').unwrap().0).collect();
+    for line in table
+        .lines()
+        .filter(|line| line.trim_start().starts_with("[C("))
+    {
+        let words: Vec<_> = line
+            .split("C(")
+            .skip(1)
+            .map(|word| word.split_once(')').unwrap().0)
+            .collect();
         let cache = match words[0] {
             "L1D" => Cache::L1d,
             "L1I" => Cache::L1i,
@@ -72,7 +83,12 @@ fn cache_events(table: &str, numbers: &BTreeMap<&str, u16>) -> Vec<CacheEvent> {
             other => panic!("{other}"),
         };
         let event = between(line, "= ", ",").trim();
-        events.push(CacheEvent(cache, operation, outcome, EventId(numbers[event])));
+        events.push(CacheEvent(
+            cache,
+            operation,
+            outcome,
+            EventId(numbers[event]),
+        ));
     }
     events
 }
@@ -84,8 +100,15 @@ fn c_models(driver: &str) -> BTreeMap<&str, (&str, &str)> {
     for line in driver.lines() {
         if let Some(arguments) = line.strip_prefix("PMUV3_INIT_MAP_EVENT(") {
             let (name, function) = arguments.trim_end_matches(')').split_once(", ").unwrap();
-            let body = between(driver, &format!("{function}(struct perf_event *event)"), "\n}");
-            own.insert(name, between(body, "NULL,", ")").trim().trim_start_matches('&'));
+            let body = between(
+                driver,
+                &format!("{function}(struct perf_event *event)"),
+                "\n}",
+            );
+            own.insert(
+                name,
+                between(body, "NULL,", ")").trim().trim_start_matches('&'),
+            );
         }
     }
     let table = between(driver, "of_device_id armv8_pmu_of_device_ids[] = {", "};");
@@ -130,7 +153,12 @@ fn the_models_are_those_of_the_c_driver() {
     numbers.append(&mut macros(&driver));
     let (theirs, ours) = (c_models(&driver), our_models());
     assert!(theirs.len() > 40, "{theirs:?}");
-    assert!(theirs.keys().eq(ours.keys()), "{:?}\n{:?}", theirs.keys(), ours.keys());
+    assert!(
+        theirs.keys().eq(ours.keys()),
+        "{:?}\n{:?}",
+        theirs.keys(),
+        ours.keys()
+    );
     for (compatible, (name, cache)) in theirs {
         let model = &ours[compatible];
         assert_eq!(model.name.to_str(), Ok(name));
@@ -141,6 +169,9 @@ fn the_models_are_those_of_the_c_driver() {
         assert_eq!(cache.is_empty(), events.is_empty(), "{compatible}");
         assert_eq!(sorted(model.cache.to_vec()), sorted(events), "{compatible}");
     }
-    let common = cache_events(between(&driver, "armv8_pmuv3_perf_cache_map[PERF", "};"), &numbers);
+    let common = cache_events(
+        between(&driver, "armv8_pmuv3_perf_cache_map[PERF", "};"),
+        &numbers,
+    );
     assert_eq!(sorted(crate::cache::COMMON.to_vec()), sorted(common));
 }

@@ -5,7 +5,7 @@
 //! property tests that KUnit has no means for.
 
 // What is used by the driver's other files only is unused here.
-#![allow(dead_code)]
+#![allow(dead_code, unused_imports, unused_macros)]
 
 #[path = "../../pmuv3/attrs.rs"]
 mod attrs;
