@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,13 @@ pub const TESTS: &[Test] = &[
         count,
     )
     .core()
+    .icount(),
+    Test::new(
+        "sample-count-nmi",
+        "the same where the overflow interrupt is an NMI",
+        count_by_nmi,
+    )
+    .append("irqchip.gicv3_pseudo_nmi=1")
     .icount(),
     Test::new(
         "sample-fields",
@@ -142,6 +150,15 @@ fn count() -> Result<()> {
         check_number(&records, count, period)?;
     }
     Ok(())
+}
+
+fn count_by_nmi() -> Result<()> {
+    let log = Command::new("dmesg").output().context("dmesg")?;
+    ensure!(
+        String::from_utf8_lossy(&log.stdout).contains("counters available, using NMIs"),
+        "the driver does not say that it uses NMIs"
+    );
+    count()
 }
 
 /// Iterations that end half a period after the last sample, so that all samples are in the loop.
