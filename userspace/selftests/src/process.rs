@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
 use std::ptr;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -21,6 +22,30 @@ pub fn wait_asleep(pid: u32) -> Result<()> {
             .next()
             .is_some_and(|rest| rest.starts_with('S')))
     })
+}
+
+/// A program that is killed when the test is over.
+pub struct Victim(Child);
+
+impl Victim {
+    /// Starts it, with nobody to read what it prints.
+    pub fn start(program: &str, arguments: &[&str]) -> Result<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdout(Stdio::null());
+        Ok(Self(command.spawn().with_context(|| program.to_owned())?))
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Victim {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 /// A child that waits for [`Stopped::run`] and then runs the counted loop. Dropped before that, it

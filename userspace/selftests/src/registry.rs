@@ -148,6 +148,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         tests::hotplug::TESTS,
         tests::module::TESTS,
         tests::examples::TESTS,
+        tests::clients::TESTS,
     ]
     .into_iter()
     .flatten()

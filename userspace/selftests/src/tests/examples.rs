@@ -2,13 +2,13 @@
 //! The example program `sample` of perfshim, as a person would start it.
 
 use std::ops::Range;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output};
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
 use perfshim::symbols::Symbolizer;
 
-use crate::process::wait_asleep;
+use crate::process::{Victim, wait_asleep};
 use crate::records::names;
 use crate::registry::Test;
 
@@ -42,28 +42,6 @@ pub const TESTS: &[Test] = &[
     .kernels("release")
     .icount(),
 ];
-
-/// A program that is killed when the test is over.
-struct Victim(Child);
-
-impl Victim {
-    fn start(program: &str, arguments: &[&str]) -> Result<Self> {
-        let mut command = Command::new(program);
-        command.args(arguments).stdout(Stdio::null());
-        Ok(Self(command.spawn().with_context(|| program.to_owned())?))
-    }
-
-    fn pid(&self) -> u32 {
-        self.0.id()
-    }
-}
-
-impl Drop for Victim {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 /// A sample as it is printed.
 #[derive(Debug, Default)]

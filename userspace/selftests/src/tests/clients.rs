@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What others have written for PMUs: `perf`, from the tree of the kernel that runs. Counts and shares
+//! have to be right, not only the exit status.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use workloads::INSTRUCTIONS_PER_ITERATION;
+
+use crate::counters::Within;
+use crate::process::Victim;
+use crate::registry::Test;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "client-perf-stat",
+        "perf stat counts what a program is known to retire, and a CPU's cycles",
+        stat,
+    )
+    .kernels("release,stock")
+    .icount(),
+    Test::new(
+        "client-perf-stat-multiplex",
+        "perf stat scales twelve events on six counters to within 5 %",
+        stat_multiplex,
+    )
+    .kernels("release")
+    .icount(),
+    Test::new(
+        "client-perf-record",
+        "perf record -g, script and report show each sample, its call chain, and the known shares",
+        record,
+    )
+    .kernels("release,stock")
+    .icount(),
+    Test::new(
+        "client-perf-top",
+        "perf top --stdio shows the known shares while the program runs",
+        top,
+    )
+    .kernels("release")
+    .icount(),
+    Test::new(
+        "client-perf-bench",
+        "perf bench under perf stat: switches and instructions are those of so many operations",
+        bench,
+    )
+    .kernels("release")
+    .icount(),
+];
+
+/// Runs a program, which must succeed. Returns what it wrote to stdout and to stderr.
+fn run(program: &str, arguments: &[&str]) -> Result<(String, String)> {
+    let output = Command::new(program).args(arguments).output();
+    let output = output.with_context(|| program.to_owned())?;
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    ensure!(
+        output.status.success(),
+        "{program} {arguments:?} ended with {}: {out}{err}",
+        output.status
+    );
+    Ok((out, err))
+}
+
+/// A line of `perf stat -x,`: the event's count, and for how many percent of the time it was on a
+/// counter.
+struct Counted {
+    value: u64,
+    percent: f64,
+}
+
+/// What `perf stat` counts of these events, with these arguments after them.
+fn perf_stat(events: &str, arguments: &[&str]) -> Result<Vec<Counted>> {
+    let all = [&["stat", "-x,", "-e", events], arguments].concat();
+    let (_, text) = run("perf", &all)?;
+    let lines = text.lines().filter(|line| line.contains(','));
+    let counted = lines.map(|line| {
+        let fields: Vec<_> = line.split(',').collect();
+        let [value, _unit, _event, _running, percent, ..] = fields[..] else {
+            bail!("a line of perf stat reads {line:?}");
+        };
+        Ok(Counted {
+            value: value.parse().with_context(|| line.to_owned())?,
+            percent: percent.parse().with_context(|| line.to_owned())?,
+        })
+    });
+    let counted = counted.collect::<Result<Vec<_>>>()?;
+    let events = events.split(',').count();
+    ensure!(counted.len() == events, "{events} events printed: {text}");
+    Ok(counted)
+}
+
+fn stat() -> Result<()> {
+    // As many digits each, so that starting the program costs the same.
+    let count = |iterations| {
+        let command = ["--", "selftests", "child", iterations];
+        let counted = perf_stat("{instructions:u,cycles:u}", &command)?;
+        let [instructions, cycles] = [&counted[0], &counted[1]];
+        ensure!(
+            instructions.percent == 100.0 && cycles.percent == 100.0,
+            "a group of two was on its counters for {} % of the time",
+            instructions.percent
+        );
+        // An instruction takes a cycle here, and a group starts and stops as one.
+        ensure!(
+            instructions.value == cycles.value,
+            "{} instructions in {} cycles",
+            instructions.value,
+            cycles.value
+        );
+        Ok(instructions.value)
+    };
+    let (once, twice) = (count("1000000")?, count("2000000")?);
+    let want = 1_000_000 * INSTRUCTIONS_PER_ITERATION;
+    ensure!(
+        twice
+            .checked_sub(once)
+            .is_some_and(|more| more.within(0.1, want)),
+        "a million iterations counted {once}, two {twice}: the difference is not {want}"
+    );
+    // A second of a CPU of 1 GHz, whatever it did.
+    let cycles = &perf_stat("cycles", &["-a", "--", "sleep", "1"])?[0];
+    ensure!(
+        cycles.value.within(1.0, 1_000_000_000),
+        "a second has {} cycles",
+        cycles.value
+    );
+    Ok(())
+}
+
+fn stat_multiplex() -> Result<()> {
+    let events = ["instructions:u"; 12].join(",");
+    let command = ["--", "selftests", "child", "20000000"];
+    let counted = perf_stat(&events, &command)?;
+    let want = 20_000_000 * INSTRUCTIONS_PER_ITERATION;
+    for Counted { value, percent } in counted {
+        ensure!(
+            value.within(5.0, want) && percent < 90.0,
+            "{value} of {want} instructions, estimated from {percent} % of the time"
+        );
+    }
+    Ok(())
+}
+
+/// The functions of workload-c, their callers, and their shares in percent.
+const FUNCTIONS: [(&str, &str, f64); 3] = [
+    ("seventy_percent", "crunch", 70.0),
+    ("twenty_percent", "crunch", 20.0),
+    ("ten_percent", "tidy", 10.0),
+];
+
+/// Fails unless each of the known functions has a line in a report, with its share in front.
+fn check_shares(report: &str) -> Result<()> {
+    for (function, _, want) in FUNCTIONS {
+        let line = report
+            .lines()
+            .rfind(|line| line.trim_end().ends_with(&format!("[.] {function}")));
+        let share = line
+            .and_then(|line| line.trim_start().split_once('%'))
+            .and_then(|(share, _)| share.parse::<f64>().ok());
+        ensure!(
+            share.is_some_and(|share| (share - want).abs() < 3.0),
+            "{function} has {share:?} %, not {want}: {report}"
+        );
+    }
+    Ok(())
+}
+
+fn record() -> Result<()> {
+    // No multiple of a round of the workload.
+    const PERIOD: u64 = 100_003;
+    const FILE: &str = "/tmp/perf.data";
+    let workload = ["--", "workload-c", "--iterations", "20"];
+    let count = perf_stat("cycles:u", &workload)?[0].value;
+    let period = PERIOD.to_string();
+    let options = [
+        "record", "-g", "-e", "cycles:u", "-c", &period, "-o", FILE, "-q",
+    ];
+    run("perf", &[&options[..], &workload].concat())?;
+
+    // A line for each sample, then a line for each frame, then an empty line.
+    let fields = "comm,tid,time,period,ip,sym";
+    let (script, _) = run("perf", &["script", "-i", FILE, "-F", fields])?;
+    let samples: Vec<_> = script
+        .split("\n\n")
+        .filter(|text| !text.trim().is_empty())
+        .collect();
+    ensure!(
+        (samples.len() as u64).within(0.5, count / PERIOD),
+        "{count} cycles at a period of {PERIOD} gave {} samples",
+        samples.len()
+    );
+    let mut known = 0;
+    let mut last = 0.0;
+    for sample in &samples {
+        let mut lines = sample.trim_start_matches('\n').lines();
+        let head: Vec<_> = lines
+            .next()
+            .context("a sample without a line")?
+            .split_whitespace()
+            .collect();
+        let ["workload-c" | "perf-exec" | "perf", _tid, time, shown] = head[..] else {
+            bail!("a sample of something else: {sample}");
+        };
+        let time: f64 = time.trim_end_matches(':').parse()?;
+        ensure!(time > last, "a sample at {time} s after one at {last} s");
+        last = time;
+        ensure!(
+            shown.trim_end_matches(':') == period,
+            "a sample of {shown} events: {sample}"
+        );
+        let chain: Vec<_> = lines
+            .filter_map(|line| line.split_whitespace().nth(1))
+            .collect();
+        known += usize::from(FUNCTIONS.iter().any(|(function, caller, _)| {
+            chain.starts_with(&[function, caller, "main"]) && chain.ends_with(&["_start"])
+        }));
+    }
+    // The rest is the program's start, and functions that have no frame yet or no longer.
+    ensure!(
+        known * 20 > samples.len() * 19,
+        "of {} samples, {known} have a right call chain",
+        samples.len()
+    );
+
+    let (report, _) = run(
+        "perf",
+        &[
+            "report",
+            "-i",
+            FILE,
+            "--stdio",
+            "--no-children",
+            "-g",
+            "none",
+            "-F",
+            "overhead,sample,symbol",
+        ],
+    )?;
+    ensure!(
+        report.contains("Total Lost Samples: 0"),
+        "samples were lost: {report}"
+    );
+    let total = format!("Event count (approx.): {}", samples.len() as u64 * PERIOD);
+    ensure!(
+        report.contains(&total),
+        "perf report does not say {total:?}: {report}"
+    );
+    check_shares(&report)
+}
+
+fn top() -> Result<()> {
+    let victim = Victim::start("workload-c", &["--seconds", "1000"])?;
+    let pid = victim.pid().to_string();
+    // Keys come from stdin, and its end would be one without end.
+    let mut perf = Command::new("perf")
+        .args(["top", "--stdio", "-d", "1", "-F", "1700", "-e", "cycles:u"])
+        .args(["-p", &pid])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("perf")?;
+    thread::sleep(Duration::from_millis(2500));
+    let mut keys = perf.stdin.take().context("perf has no stdin")?;
+    keys.write_all(b"q")?;
+    let output = perf.wait_with_output()?;
+    drop(keys);
+    ensure!(
+        output.status.success(),
+        "perf top ended with {}",
+        output.status
+    );
+    check_shares(&String::from_utf8_lossy(&output.stdout))
+}
+
+/// What `perf bench` costs for N, 2N and 3N operations: context switches and user instructions.
+fn bench_three(benchmark: &[&str], operations: u64) -> Result<[(u64, u64); 3]> {
+    let mut results = [(0, 0); 3];
+    for (result, times) in results.iter_mut().zip(1..) {
+        let loops = (times * operations).to_string();
+        let command = [&["--", "perf", "bench"], benchmark, &["-l", &loops]].concat();
+        let counted = perf_stat("context-switches,instructions:u", &command)?;
+        *result = (counted[0].value, counted[1].value);
+    }
+    let [(_, once), (_, twice), (_, thrice)] = results;
+    let per_operation = (thrice.abs_diff(twice), twice.abs_diff(once));
+    ensure!(
+        per_operation.0.within(0.5, per_operation.1) && per_operation.1 >= operations,
+        "{benchmark:?}: {operations} operations more retired {} instructions, and {} the next time",
+        per_operation.1,
+        per_operation.0
+    );
+    Ok(results)
+}
+
+fn bench() -> Result<()> {
+    const OPERATIONS: u64 = 2_000;
+    // Two processes write to each other and then wait for the other. On one CPU, a turn of one ends
+    // after one operation, or after two when the other has written already.
+    let results = bench_three(&["sched", "pipe"], OPERATIONS)?;
+    for ((switches, _), times) in results.into_iter().zip(1..) {
+        let operations = times * OPERATIONS;
+        ensure!(
+            (operations..operations * 2 + 200).contains(&switches),
+            "{operations} operations took {switches} context switches"
+        );
+    }
+    bench_three(&["syscall", "basic"], 100_000)?;
+    Ok(())
+}
