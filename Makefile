@@ -3,13 +3,13 @@
 # The front door. Each target calls one script, which can be run alone and has --help.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test shell driver kernel userspace series lint clean distclean
+.PHONY: help demo test bench shell driver kernel qemu userspace series lint clean distclean
 # The scripts use every CPU by themselves and share build trees.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-ifneq ($(filter-out help demo test shell driver kernel userspace series lint clean distclean,$(MAKECMDGOALS)),)
-$(error no target '$(firstword $(filter-out help demo test shell driver kernel userspace series lint clean distclean,$(MAKECMDGOALS)))': `make help` lists what there is)
+ifneq ($(filter-out help demo test bench shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)),)
+$(error no target '$(firstword $(filter-out help demo test bench shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)))': `make help` lists what there is)
 endif
 
 help: ## this list
@@ -25,6 +25,9 @@ test: ## run every test; T=PATTERN runs those whose name matches, LIST=1 only li
 test: export T := $(T)
 test: export LIST := $(LIST)
 
+bench: ## measure the Rust driver beside the C one, in guest instructions
+	@scripts/bench
+
 shell: ## an interactive guest with the driver loaded, the tools, and build/share as /share
 	@mkdir -p build/share
 	@scripts/guest --interactive --share build/share
@@ -35,6 +38,9 @@ driver: ## rust_pmuv3.ko for Debian's kernel
 kernel: ## the lab kernels, release and debug
 	@scripts/kernel release
 	@scripts/kernel debug
+
+qemu: ## the test machine: Debian's QEMU with the patches of qemu/patches
+	@scripts/qemu
 
 userspace: ## the tools, tests and workloads that run in the guest
 	@scripts/userspace

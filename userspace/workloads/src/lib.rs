@@ -8,6 +8,8 @@
 //! The loop is assembly (asm/loop_ARCH.S) for arm64 and x86-64, with the same counts on both;
 //! the call chains are C (c/calls.c), compiled with frame pointers.
 
+pub mod el0;
+
 use std::io;
 use std::ops::Range;
 use std::thread;
