@@ -3,13 +3,13 @@
 # The front door. Each target calls one script, which can be run alone and has --help.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test bench shell driver kernel qemu userspace series lint clean distclean
+.PHONY: help demo test bench parity fuzz shell driver kernel qemu userspace series lint clean distclean
 # The scripts use every CPU by themselves and share build trees.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
-ifneq ($(filter-out help demo test bench shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)),)
-$(error no target '$(firstword $(filter-out help demo test bench shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)))': `make help` lists what there is)
+ifneq ($(filter-out help demo test bench parity fuzz shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)),)
+$(error no target '$(firstword $(filter-out help demo test bench parity fuzz shell driver kernel qemu userspace series lint clean distclean,$(MAKECMDGOALS)))': `make help` lists what there is)
 endif
 
 help: ## this list
@@ -27,6 +27,12 @@ test: export LIST := $(LIST)
 
 bench: ## measure the Rust driver beside the C one, in guest instructions
 	@scripts/bench
+
+parity: ## compare the Rust driver with the C driver, line by line
+	@scripts/parity
+
+fuzz: ## random operations on perf events on the debug kernel, for T=SECONDS (default 60)
+	@scripts/fuzz --seconds $(or $(T),60)
 
 shell: ## an interactive guest with the driver loaded, the tools, and build/share as /share
 	@mkdir -p build/share

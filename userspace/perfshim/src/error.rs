@@ -170,7 +170,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 /// The name of an error number that perf events are known to answer with.
-pub(crate) fn errno_name(errno: Errno) -> Option<&'static str> {
+pub fn errno_name(errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::PERM => "EPERM",
         Errno::NOENT => "ENOENT",

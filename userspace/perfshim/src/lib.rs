@@ -97,7 +97,7 @@ pub use config::{
     Software, Tracepoint,
 };
 pub use count::{Count, Counts};
-pub use error::{Error, Operation, Refusal, Result};
+pub use error::{Error, Operation, Refusal, Result, errno_name};
 pub use event::Event;
 pub use flags::{BranchFilter, Exclude, OpenFlags, ReadFormat, SampleFields, SideBand};
 pub use group::Group;
