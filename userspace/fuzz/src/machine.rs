@@ -103,10 +103,7 @@ impl Machine {
 
     /// Fails unless cycles are counted.
     pub fn check_counts(&self) -> Result<()> {
-        for config in [
-            Hardware::CpuCycles.into(),
-            EventConfig::new(self.pmu, 0x11),
-        ] {
+        for config in [Hardware::CpuCycles.into(), EventConfig::new(self.pmu, 0x11)] {
             let event = Event::open(&Attr::new(config).enabled(), Target::ThisThread)?;
             workloads::run_loop(100_000);
             ensure!(event.read()?.value > 0, "no cycles are counted");
@@ -147,7 +144,10 @@ impl Binding {
             }
             for entry in fs::read_dir(&driver)? {
                 let device = entry?.file_name().to_string_lossy().into_owned();
-                if Path::new("/sys/bus/platform/devices").join(&device).exists() {
+                if Path::new("/sys/bus/platform/devices")
+                    .join(&device)
+                    .exists()
+                {
                     return Ok(Some(Self { device, driver }));
                 }
             }

@@ -74,9 +74,7 @@ impl Ring {
         unsafe {
             State {
                 index: ptr::read_volatile(&raw const (*page).index),
-                capabilities: ptr::read_volatile(
-                    &raw const (*page).__bindgen_anon_1.capabilities,
-                ),
+                capabilities: ptr::read_volatile(&raw const (*page).__bindgen_anon_1.capabilities),
                 width: ptr::read_volatile(&raw const (*page).pmc_width),
             }
         }
@@ -106,7 +104,9 @@ impl Ring {
         let end = head.load(Ordering::Acquire);
         let mut at = tail.load(Ordering::Relaxed);
         if end.wrapping_sub(at) > size {
-            return Err(format!("head {end:#x} is more than {size:#x} from tail {at:#x}"));
+            return Err(format!(
+                "head {end:#x} is more than {size:#x} from tail {at:#x}"
+            ));
         }
         while at != end {
             // A header has 8 bytes and records are multiples of that, so that it never wraps.

@@ -292,7 +292,10 @@ impl Plan {
             let at = self.operation(machine, shared, process);
             let _ = write!(text, "\nprocess {process} at {at}\n{stack}");
         }
-        bail!("not ended {} s after they were told to:{text}", PATIENCE.as_secs())
+        bail!(
+            "not ended {} s after they were told to:{text}",
+            PATIENCE.as_secs()
+        )
     }
 
     /// The operation that a process is at.

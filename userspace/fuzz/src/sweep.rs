@@ -225,7 +225,9 @@ impl<'m> Sweep<'m> {
         mut before: Vec<Option<Reading>>,
     ) -> Result<()> {
         let rough = |result: &Result<Measured, Errno>| match result {
-            Ok(Measured { count: Some(count), .. }) => count.repeatable == Repeatable::Roughly,
+            Ok(Measured {
+                count: Some(count), ..
+            }) => count.repeatable == Repeatable::Roughly,
             _ => false,
         };
         if !results.iter().any(rough) {
@@ -237,7 +239,13 @@ impl<'m> Sweep<'m> {
                 if !rough(result) {
                     continue;
                 }
-                let (Ok(Measured { count: Some(count), .. }), Ok(opened)) = (result, opened) else {
+                let (
+                    Ok(Measured {
+                        count: Some(count), ..
+                    }),
+                    Ok(opened),
+                ) = (result, opened)
+                else {
                     continue;
                 };
                 let now = opened.read()?;
@@ -277,14 +285,24 @@ impl<'m> Sweep<'m> {
     ) -> Result<Option<Vec<(u64, u64)>>> {
         switch(opened, sys::ENABLE)?;
         // Only an event that runs now makes the kernel let user space look.
-        let here = combination.members.iter().zip(opened).any(|(member, opened)| {
-            let request = &member.request;
-            opened.is_ok() && request.is_hardware() && matches!(request.whom, Whom::This | Whom::All)
-        });
+        let here = combination
+            .members
+            .iter()
+            .zip(opened)
+            .any(|(member, opened)| {
+                let request = &member.request;
+                opened.is_ok()
+                    && request.is_hardware()
+                    && matches!(request.whom, Whom::This | Whom::All)
+            });
         let in_use = if here { self.counters.in_use() } else { None };
         for (result, opened) in results.iter_mut().zip(opened) {
             if let (Ok(measured), Ok(opened)) = (result, opened) {
-                measured.state = opened.ring.as_ref().map(Ring::state).map_err(|errno| *errno);
+                measured.state = opened
+                    .ring
+                    .as_ref()
+                    .map(Ring::state)
+                    .map_err(|errno| *errno);
             }
         }
         switch(opened, sys::DISABLE)?;
@@ -436,7 +454,9 @@ impl Report {
             Err(errno) => name(*errno),
         });
         let mut places = join(&|result| match result {
-            Ok(Measured { state: Ok(state), .. }) => format!("index={}", state.index),
+            Ok(Measured {
+                state: Ok(state), ..
+            }) => format!("index={}", state.index),
             _ => "-".to_owned(),
         });
         for (index, value) in in_use.into_iter().flatten() {
@@ -480,10 +500,7 @@ mod tests {
     #[test]
     fn a_combination_can_be_had_alone() {
         let all: Vec<_> = (0..50).map(|n| Combination::new(3, n, 1)).collect();
-        assert_eq!(
-            all[20].to_string(),
-            Combination::new(3, 20, 1).to_string()
-        );
+        assert_eq!(all[20].to_string(), Combination::new(3, 20, 1).to_string());
     }
 
     #[test]

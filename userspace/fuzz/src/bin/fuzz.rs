@@ -135,7 +135,9 @@ fn finish(machine: &Machine) -> Result<()> {
     };
     binding.unbind().context("unbinding after the storm")?;
     binding.bind().context("binding after the storm")?;
-    machine.check_counts().context("after a last unbind and bind")?;
+    machine
+        .check_counts()
+        .context("after a last unbind and bind")?;
     machine.reload()?;
     machine.check_counts().context("after rmmod and insmod")
 }
