@@ -170,26 +170,22 @@ fn overflow(
         .events()
         .map(|event| Ring::map(event, 1 << 20))
         .collect::<Result<Vec<_>, _>>()?;
-    group.enable()?;
     for _ in 0..crate::ROUNDS {
-        // How many samples there will be is known when there have been.
-        let before = samples(&mut rings)?;
-        ensure!(
-            before.is_some(),
-            "the events gave different numbers of samples"
-        );
+        group.enable()?;
         intervals.measure(operation, 0, || {
             run_loop(ITERATIONS);
             Ok(())
         })?;
-        let taken = samples(&mut rings)?.context("the events gave different numbers of samples")?;
-        intervals.0.last_mut().context("no interval")?.1 = taken;
+        // Off while the rings are read, or an overflow would be in one and not in another.
+        group.disable()?;
+        // How many samples there will be is known when there have been.
+        intervals.0.last_mut().context("no interval")?.1 = samples(&mut rings)?;
     }
     Ok(())
 }
 
-/// The samples in each of the rings, which are emptied; `None` if that is not one number.
-fn samples(rings: &mut [Ring]) -> Result<Option<u64>> {
+/// The samples in each of the rings, which are emptied.
+fn samples(rings: &mut [Ring]) -> Result<u64> {
     let mut numbers = Vec::new();
     for ring in rings {
         let mut number = 0;
@@ -204,10 +200,11 @@ fn samples(rings: &mut [Ring]) -> Result<Option<u64>> {
         unread.commit();
         numbers.push(number);
     }
-    Ok(numbers
-        .iter()
-        .all(|&n| n == numbers[0])
-        .then_some(numbers[0]))
+    ensure!(
+        numbers.iter().all(|&number| number == numbers[0]),
+        "the events gave {numbers:?} samples"
+    );
+    Ok(numbers[0])
 }
 
 /// The events that QEMU's CPUs count: cycles, instructions, software increments, stalls.
