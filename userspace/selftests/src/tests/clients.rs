@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What others have written for PMUs: `perf`, from the tree of the kernel that runs. Counts and shares
-//! have to be right, not only the exit status.
+//! What others have written for PMUs: `perf` and the kernel's own tests, from the tree of the kernel
+//! that runs. Counts and shares have to be right, not only the exit status.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use workloads::INSTRUCTIONS_PER_ITERATION;
 
 use crate::counters::Within;
+use crate::guest;
 use crate::process::Victim;
 use crate::registry::Test;
 
@@ -47,6 +48,20 @@ pub const TESTS: &[Test] = &[
         "client-perf-bench",
         "perf bench under perf stat: switches and instructions are those of so many operations",
         bench,
+    )
+    .kernels("release")
+    .icount(),
+    Test::new(
+        "client-perf-test",
+        "perf test gives the same under both drivers: all pass, but those that need what the guest lacks",
+        perf_test,
+    )
+    .kernels("release")
+    .icount(),
+    Test::new(
+        "client-kselftest",
+        "the kernel's perf_events selftests pass: mmap, remove_on_exec, watermark_signal",
+        kselftest,
     )
     .kernels("release")
     .icount(),
@@ -312,5 +327,106 @@ fn bench() -> Result<()> {
         );
     }
     bench_three(&["syscall", "basic"], 100_000)?;
+    Ok(())
+}
+
+/// Cases of `perf test` that do not pass here under either driver, what comes of them, and why.
+const NOT_HERE: [(&str, &str, &str); 20] = [
+    ("vmlinux symtab matches kallsyms", SKIP, "no vmlinux"),
+    ("Detect openat syscall event", SKIP, "no tracepoints"),
+    (
+        "Detect openat syscall event on all cpus",
+        SKIP,
+        "no tracepoints",
+    ),
+    ("Test event parsing", FAILED, "no tracepoints"),
+    (
+        "Parsing of aliased events from sysfs",
+        SKIP,
+        "no aliases in sysfs",
+    ),
+    ("Uncore event sorting", SKIP, "no PMU of the system"),
+    (
+        "PERF_RECORD_* events & perf_sample fields",
+        FAILED,
+        "programs have no libc.so to map",
+    ),
+    ("Breakpoint overflow signal handler", SKIP, "not on arm64"),
+    ("Breakpoint overflow sampling", SKIP, "not on arm64"),
+    ("Object code reading", FAILED, "no objdump"),
+    ("Read backward ring buffer", SKIP, "no tracepoints"),
+    ("Probe SDT events", SKIP, "perf without SDT"),
+    (
+        "test of individual --pfm-events",
+        SKIP,
+        "perf without libpfm",
+    ),
+    ("test groups of --pfm-events", SKIP, "perf without libpfm"),
+    ("PE file support", SKIP, "perf without libbfd"),
+    ("dlfilter C API", SKIP, "no compiler"),
+    ("Sigtrap", SKIP, "breakpoints, not on arm64"),
+    ("Event groups", SKIP, "no PMU of the system"),
+    ("Symbols", FAILED, "perf is stripped"),
+    (
+        "Read samples using the mmap interface",
+        FAILED,
+        "no tracepoints",
+    ),
+];
+const SKIP: &str = "Skip";
+const FAILED: &str = "FAILED!";
+
+/// Takes a line of `perf test`, `NUMBER: NAME : RESULT`, apart; `None` for any other line.
+fn case_of(line: &str) -> Option<(&str, &str)> {
+    let (number, rest) = line.trim_start().split_once(": ")?;
+    let (name, result) = rest.rsplit_once(':')?;
+    let (name, result) = (name.trim(), result.trim());
+    let numbered = number.chars().all(|c| c.is_ascii_digit() || c == '.');
+    // A case that has parts has no result of its own.
+    let over = !result.is_empty() && !result.starts_with("Running");
+    (numbered && over).then_some((name, result))
+}
+
+/// Under both drivers each case must give the same, be it that it does not pass.
+fn perf_test() -> Result<()> {
+    guest::write("/proc/sys/kernel/perf_user_access", 1)?;
+    // It fails for those that fail here, so its status says nothing.
+    let output = Command::new("perf").args(["test", "-S"]).output()?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned()
+        + &String::from_utf8_lossy(&output.stdout);
+    let cases: Vec<_> = text.lines().filter_map(case_of).collect();
+    let mut wrong = Vec::new();
+    for &(name, result) in &cases {
+        let want = NOT_HERE.iter().find(|(case, ..)| *case == name);
+        let want = want.map_or("Ok", |(_, result, _)| *result);
+        if !result.starts_with(want) {
+            wrong.push(format!("{name}: {result}, not {want}"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // 112 of them when this was written.
+    ensure!(cases.len() > 100, "only {} cases: {text}", cases.len());
+    for want in
+        ["instructions", "cycles"].map(|what| format!("User space counter reading of {what}"))
+    {
+        ensure!(cases.contains(&(&want, "Ok")), "no case {want:?}: {text}");
+    }
+    Ok(())
+}
+
+fn kselftest() -> Result<()> {
+    // Of mmap's six cases three need an AUX area, as no PMU has here. sigtrap_threads needs
+    // breakpoints, which are no business of this PMU.
+    for (name, passing) in [("mmap", 3), ("remove_on_exec", 4), ("watermark_signal", 1)] {
+        let (text, _) = run(&format!("kselftest-{name}"), &[])?;
+        let passed = text
+            .lines()
+            .filter(|line| line.starts_with("ok ") && !line.contains("# SKIP"))
+            .count();
+        ensure!(
+            passed == passing,
+            "{name}: {passed} cases passed, not {passing}: {text}"
+        );
+    }
     Ok(())
 }
