@@ -75,6 +75,30 @@ impl Drop for SampleRate {
     }
 }
 
+/// Another value of a file below /proc/sys while this lives.
+pub struct Sysctl {
+    path: String,
+    before: String,
+}
+
+impl Sysctl {
+    /// Sets `name`, such as `kernel/perf_user_access`.
+    pub fn set(name: &str, value: impl ToString) -> Result<Self> {
+        let path = format!("/proc/sys/{name}");
+        let before = read(&path)?;
+        write(&path, value)?;
+        Ok(Self { path, before })
+    }
+}
+
+impl Drop for Sysctl {
+    fn drop(&mut self) {
+        if let Err(error) = write(&self.path, &self.before) {
+            eprintln!("# {error:#}");
+        }
+    }
+}
+
 /// Keeps the calling thread on one CPU while this lives.
 pub struct Pinned(CpuSet);
 

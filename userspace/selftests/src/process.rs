@@ -6,10 +6,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::ptr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use perfshim::Target;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, waitpid};
+use workloads::el0;
 
 use crate::guest;
 
@@ -78,9 +79,16 @@ impl Stopped {
         })
     }
 
+    /// A child that will read the cycle counter by instruction, which may end it.
+    pub fn new_reader() -> Result<Self> {
+        Self::fork(|| {
+            el0::read_counter(el0::CYCLE_COUNTER);
+        })
+    }
+
     fn fork(work: impl FnOnce()) -> Result<Self> {
         let (wait, start) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
-        // SAFETY: the child only reads, runs `work`, and ends. `work` is one of the two above,
+        // SAFETY: the child only reads, runs `work`, and ends. `work` is one of the three above,
         // which call nothing that is unsafe after a fork.
         match unsafe { libc::fork() } {
             -1 => Err(std::io::Error::last_os_error()).context("fork"),
@@ -115,17 +123,25 @@ impl Stopped {
         Target::Thread(self.pid.as_raw_nonzero().get().unsigned_abs())
     }
 
-    /// Lets the child run, and waits for its end.
-    pub fn run(mut self) -> Result<()> {
+    /// Lets the child run to its end.
+    pub fn run(self) -> Result<()> {
+        let status = self.end()?;
+        ensure!(
+            status.exit_status() == Some(0),
+            "the child ended with {status:?}"
+        );
+        Ok(())
+    }
+
+    /// Lets the child run, and returns how it ended.
+    pub fn end(mut self) -> Result<WaitStatus> {
         let start = self.start.take().context("the child runs already")?;
         ensure!(
             rustix::io::write(&start, b"!")? == 1,
             "the child cannot be started"
         );
-        match waitpid(Some(self.pid), WaitOptions::empty())? {
-            Some((_, status)) if status.exit_status() == Some(0) => Ok(()),
-            status => bail!("the child ended with {status:?}"),
-        }
+        let (_, status) = waitpid(Some(self.pid), WaitOptions::empty())?.context("no child")?;
+        Ok(status)
     }
 }
 

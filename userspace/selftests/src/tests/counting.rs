@@ -78,10 +78,10 @@ pub const TESTS: &[Test] = &[
     .icount(),
 ];
 
-const N: u64 = 100_000;
+pub(super) const N: u64 = 100_000;
 
 /// Fails unless N more iterations add exactly their instructions to each member of a group.
-fn check_exact<const MEMBERS: usize>(what: &str, attrs: &[Attr; MEMBERS]) -> Result<()> {
+pub(super) fn check_exact<const MEMBERS: usize>(what: &str, attrs: &[Attr; MEMBERS]) -> Result<()> {
     let count = |n| counters::count_group(attrs, Target::ThisThread, || run_loop(n));
     let (once, twice) = (count(N)?, count(2 * N)?);
     let want = N * INSTRUCTIONS_PER_ITERATION;

@@ -122,7 +122,11 @@ fn sampling(period: u64, fields: SampleFields) -> Attr {
 }
 
 /// The count and the records of an event while `work` runs.
-fn sample(attr: &Attr, target: Target<'_>, work: impl FnOnce()) -> Result<(u64, Records)> {
+pub(super) fn sample(
+    attr: &Attr,
+    target: Target<'_>,
+    work: impl FnOnce(),
+) -> Result<(u64, Records)> {
     let _rate = guest::SampleRate::unlimited()?;
     let event = counters::open(attr, target)?;
     let mut ring = Ring::map(&event, RING)?;
@@ -133,7 +137,7 @@ fn sample(attr: &Attr, target: Target<'_>, work: impl FnOnce()) -> Result<(u64, 
 }
 
 /// Fails unless there are as many samples as the count has periods, and none was lost.
-fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
+pub(super) fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
     let (got, want) = (records.samples.len() as u64, count / period);
     ensure!(
         got == want,

@@ -1,0 +1,646 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What a PMU can have beyond what QEMU's CPUs count by themselves: 32-bit counters in pairs,
+//! thresholds, branches, the instruction counter, counters that user space may see or not. QEMU has
+//! it with qemu/patches, where properties of the CPU turn it on. And what a machine can lack: the
+//! interrupt, a cycle counter of one's own, CPUs of one kind, registers that outlive an idle state.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use perfshim::discovery::{self, Pmus};
+use perfshim::{Attr, Event, EventConfig, Exclude, Hardware, Rate, Ring, SampleFields, Target};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use workloads::{INSTRUCTIONS_PER_ITERATION, el0, run_loop};
+
+use super::counting::{N, check_exact};
+use super::sampling::{check_number, sample};
+use crate::counters::{self, CYCLES, Within, user};
+use crate::guest::{self, Pmu};
+use crate::process::Stopped;
+use crate::records::Records;
+use crate::registry::Test;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "chain-count",
+        "64-bit events on pairs of 32-bit counters carry into the upper half to the instruction",
+        chain_count,
+    )
+    .icount()
+    .cpu("cortex-a57"),
+    Test::new(
+        "chain-sample",
+        "when the upper counter of a pair overflows, that is a sample",
+        chain_sample,
+    )
+    .icount()
+    .cpu("cortex-a57"),
+    Test::new(
+        "threshold-count",
+        "a counter with a threshold counts the cycles, or the events in them, that meet it",
+        threshold_count,
+    )
+    .icount()
+    .cpu("max,pmu-thwidth=12"),
+    Test::new(
+        "threshold-idle",
+        "cycles with an instruction and cycles without one add up to all, sleep included",
+        threshold_idle,
+    )
+    .icount()
+    .cpu("max,pmu-thwidth=12"),
+    Test::new(
+        "threshold-width",
+        "thresholds have as many bits as caps/threshold_max says, and no more",
+        threshold_width,
+    )
+    .cpu("max,pmu-thwidth=4"),
+    Test::new(
+        "branches-count",
+        "branches are counted exactly, taken or not, in user mode and in the kernel",
+        branches_count,
+    )
+    .icount()
+    .cpu("max,pmu-br-retired=on"),
+    Test::new(
+        "branches-sample",
+        "of branches there are as many samples as the count has periods",
+        branches_sample,
+    )
+    .icount()
+    .cpu("max,pmu-br-retired=on"),
+    Test::new(
+        "instruction-counter",
+        "with the instruction counter one more instruction event fits, and all are exact",
+        instruction_counter,
+    )
+    .icount()
+    .cpu("max,pmu-v3p9=on,pmu-icntr=on"),
+    Test::new(
+        "instruction-counter-sample",
+        "the instruction counter gives as many samples as the count has periods",
+        instruction_counter_sample,
+    )
+    .icount()
+    .cpu("max,pmu-v3p9=on,pmu-icntr=on"),
+    Test::new(
+        "no-interrupt",
+        "a PMU without an interrupt counts, and sampling is refused",
+        no_interrupt,
+    )
+    .icount()
+    .dts("no-irq"),
+    Test::new(
+        "idle-loses-pmu",
+        "events of a CPU count and sample on across idle states that lose the PMU's registers",
+        idle,
+    )
+    // The lab kernels do not suspend CPUs that idle.
+    .kernels("stock")
+    .icount()
+    .dts("idle")
+    .cpu("max,pmu-lost-in-suspend=on")
+    .smp(2),
+    Test::new(
+        "user-access-own",
+        "user space reads its own counter by instruction, and the others as 0",
+        user_access_own,
+    )
+    .icount()
+    .cpu("max,pmu-v3p9=on"),
+    Test::new(
+        "user-access-clears",
+        "where all counters are open to user space, those without an event are 0",
+        user_access_clears,
+    )
+    .icount(),
+    Test::new(
+        "user-access-refused",
+        "reading a counter ends a thread without such an event, and any thread once that is forbidden",
+        user_access_refused,
+    ),
+    Test::new(
+        "cycles-threads",
+        "on a core with several threads cycles take an event counter",
+        cycles_on_event_counter,
+    )
+    .icount()
+    .smp(2)
+    .dts("threads"),
+    Test::new(
+        "cycles-olympus",
+        "on NVIDIA's Olympus cycles take an event counter",
+        cycles_on_event_counter,
+    )
+    .icount()
+    .cpu("max,midr=0x4e0f0100"),
+    Test::new(
+        "two-kinds",
+        "of two kinds of CPU each has a PMU, whose events count there and nowhere else",
+        two_kinds,
+    )
+    .icount()
+    .smp(4)
+    .dts("heterogeneous"),
+];
+
+/// Numbers of the Arm ARM, section "PMU events and event numbers".
+const CPU_CYCLES: u64 = 0x11;
+const STALL: u64 = 0x3c;
+const INST_RETIRED: u64 = 0x08;
+
+/// Fields of config1, as the PMU's format folder gives them.
+const LONG: u64 = 1 << 0;
+const USER_ACCESS: u64 = 1 << 1;
+
+fn with(event: EventConfig, config1: u64) -> EventConfig {
+    EventConfig { config1, ..event }
+}
+
+fn chain_count() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    // A sampling event starts a period below the overflow. That is more than 32 bits of a period
+    // here, of which the lower ones say after how many instructions the lower counter carries.
+    let long = |carry: u64| {
+        let attr = user(with(pmu.instructions(), LONG));
+        attr.sample(Rate::Period((1 << 32) + carry), SampleFields::IP)
+    };
+    let attrs = [user(pmu.instructions()), long(10_007), long(999_983)];
+    check_exact("32-bit and 64-bit instructions", &attrs)?;
+    let [short, early, late] = counters::count_group(&attrs, Target::ThisThread, || run_loop(N))?;
+    ensure!(
+        early == short && late == short,
+        "of {short} instructions, a pair that carries early counted {early}, one that carries late {late}"
+    );
+    Ok(())
+}
+
+fn chain_sample() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    for period in [99_991, 10_007] {
+        let attr = user(with(pmu.instructions(), LONG));
+        let attr = attr.sample(Rate::Period(period), SampleFields::IP);
+        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
+        check_number(&records, count, period)?;
+    }
+    Ok(())
+}
+
+/// How the number of events in a cycle is compared with a threshold.
+#[derive(Clone, Copy)]
+enum Compare {
+    NotEqual,
+    Equal,
+    NoLess,
+    Less,
+}
+
+/// What a counter adds in a cycle that meets the threshold.
+#[derive(Clone, Copy)]
+enum Adds {
+    Events,
+    One,
+}
+
+fn threshold(pmu: &Pmu, event: u64, compare: Compare, threshold: u64, adds: Adds) -> EventConfig {
+    let config1 = threshold << 5 | (compare as u64) << 3 | (adds as u64) << 2;
+    with(EventConfig::new(pmu.type_id(), event), config1)
+}
+
+fn threshold_count() -> Result<()> {
+    use Adds::{Events, One};
+    use Compare::{Equal, Less, NoLess, NotEqual};
+
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let user = |event, compare, value, adds| user(threshold(&pmu, event, compare, value, adds));
+    let count = |attrs| counters::count_group(&attrs, Target::ThisThread, || run_loop(N));
+
+    // In user mode each cycle has one instruction.
+    let [all, at_least_1, exactly_1, at_least_2, none, not_2] = count([
+        counters::user(pmu.instructions()),
+        user(INST_RETIRED, NoLess, 1, Events),
+        user(INST_RETIRED, Equal, 1, One),
+        user(INST_RETIRED, NoLess, 2, Events),
+        user(INST_RETIRED, Less, 1, One),
+        user(INST_RETIRED, NotEqual, 2, One),
+    ])?;
+    ensure!(
+        [at_least_1, exactly_1, at_least_2, none, not_2] == [all, all, 0, 0, all],
+        "of {all} cycles with one instruction each, {at_least_1} had at least 1, {exactly_1} \
+         exactly 1, {at_least_2} at least 2, {none} none, and {not_2} not 2"
+    );
+
+    // Each cycle is a cycle, and none is stalled.
+    let [all, at_least_1, not_1, at_least_2, running, stalled] = count([
+        counters::user(CYCLES),
+        user(CPU_CYCLES, NoLess, 1, Events),
+        user(CPU_CYCLES, NotEqual, 1, One),
+        user(CPU_CYCLES, NoLess, 2, One),
+        user(STALL, Less, 1, One),
+        user(STALL, NoLess, 1, One),
+    ])?;
+    ensure!(
+        [at_least_1, not_1, at_least_2, running, stalled] == [all, 0, 0, all, 0],
+        "of {all} cycles {at_least_1} were at least 1, {not_1} not 1, {at_least_2} at least 2, \
+         {running} without a stall, {stalled} with one"
+    );
+    Ok(())
+}
+
+fn threshold_idle() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let attrs = [
+        Attr::new(CYCLES),
+        Attr::new(pmu.instructions()),
+        Attr::new(threshold(&pmu, INST_RETIRED, Compare::Less, 1, Adds::One)),
+    ];
+    let [cycles, with, without] = counters::count_group(&attrs, Target::Cpu(0), || {
+        workloads::run_with_sleeps(10, 1_000, Duration::from_millis(2));
+    })?;
+    ensure!(
+        with.checked_add(without) == Some(cycles),
+        "{with} cycles with an instruction and {without} without one are not {cycles}"
+    );
+    ensure!(
+        without >= 10_000_000,
+        "{without} cycles without an instruction in 20 ms of sleep"
+    );
+    Ok(())
+}
+
+fn threshold_width() -> Result<()> {
+    let pmu = Pmu::find()?;
+    let text = guest::read(pmu.folder().join("caps/threshold_max"))?;
+    ensure!(text == "0x0000000f", "4 bits, and threshold_max is {text}");
+    for (value, want) in [(15, None), (16, Some(Errno::INVAL))] {
+        let attr = Attr::new(threshold(
+            &pmu,
+            CPU_CYCLES,
+            Compare::NoLess,
+            value,
+            Adds::One,
+        ));
+        let got = counters::refusal(&attr, Target::ThisThread)?;
+        ensure!(got == want, "a threshold of {value}: {got:?}, not {want:?}");
+    }
+    Ok(())
+}
+
+fn branches_count() -> Result<()> {
+    let all = Attr::new(Hardware::BranchInstructions);
+    let attrs = [
+        all.clone(),
+        all.clone().exclude(Exclude::KERNEL),
+        all.clone().exclude(Exclude::USER),
+    ];
+    let count = |n| {
+        counters::count_group(&attrs, Target::ThisThread, || {
+            for _ in 0..100 {
+                run_loop(n);
+                std::hint::black_box(rustix::process::getppid());
+            }
+        })
+    };
+    let (once, twice) = (count(N / 100)?, count(N / 50)?);
+    for [all, user, kernel] in [once, twice] {
+        ensure!(
+            user + kernel == all,
+            "user {user} and kernel {kernel} add up to {}, all are {all}",
+            user + kernel
+        );
+        // A system call branches at least to its handler and back.
+        ensure!(kernel >= 200, "{kernel} branches in 100 system calls");
+    }
+    // An iteration ends with the loop's one branch.
+    ensure!(
+        twice[1].wrapping_sub(once[1]) == N,
+        "{N} iterations branched {} times in user mode, {} {}",
+        once[1],
+        2 * N,
+        twice[1]
+    );
+    Ok(())
+}
+
+fn branches_sample() -> Result<()> {
+    for period in [9_973, 101] {
+        let attr = user(Hardware::BranchInstructions);
+        let attr = attr.sample(Rate::Period(period), SampleFields::IP);
+        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
+        check_number(&records, count, period)?;
+    }
+    Ok(())
+}
+
+fn instruction_counter() -> Result<()> {
+    let pmu = Pmu::find()?;
+    // Six event counters and the one for instructions.
+    check_exact("instructions", &[(); 7].map(|()| user(pmu.instructions())))
+}
+
+fn instruction_counter_sample() -> Result<()> {
+    let pmu = Pmu::find()?;
+    for period in [99_991, 10_007] {
+        let attr = user(pmu.instructions()).sample(Rate::Period(period), SampleFields::IP);
+        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
+        check_number(&records, count, period)?;
+    }
+    Ok(())
+}
+
+fn user_access_own() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    // Others first, so that the counters next to the own one are in use.
+    let others = [
+        user(CYCLES).enabled(),
+        user(pmu.instructions()).enabled(),
+        user(pmu.instructions()).enabled(),
+    ];
+    let others: Vec<_> = others
+        .iter()
+        .map(|attr| counters::open(attr, Target::ThisThread))
+        .collect::<Result<_>>()?;
+    let (_own, ring) = open_readable(pmu.instructions())?;
+    let counter = counter_of(&ring)?;
+
+    let value = |counter| el0::read_counter(counter).context("QEMU's CPUs have no such counter");
+    let loops = |n| {
+        let before = value(counter)?;
+        run_loop(n);
+        anyhow::Ok(value(counter)?.wrapping_sub(before))
+    };
+    let (once, twice) = (loops(N)?, loops(2 * N)?);
+    ensure!(
+        twice.wrapping_sub(once) == N * INSTRUCTIONS_PER_ITERATION,
+        "by instruction {N} iterations counted {once}, {} {twice}",
+        2 * N
+    );
+    for other in (0..6).chain([el0::CYCLE_COUNTER]).filter(|&i| i != counter) {
+        let value = value(other)?;
+        ensure!(
+            value == 0,
+            "counter {other} of somebody else reads as {value:#x}"
+        );
+    }
+    for other in &others {
+        ensure!(counters::read(other)?.value > 0, "an event counted nothing");
+    }
+    Ok(())
+}
+
+/// Opens an event that its thread reads by instruction, on a counter from now on.
+fn open_readable(event: impl Into<EventConfig>) -> Result<(Event, Ring)> {
+    let event = counters::open(
+        &user(with(event.into(), USER_ACCESS)).enabled(),
+        Target::ThisThread,
+    )?;
+    let ring = Ring::map(&event, 0)?;
+    Ok((event, ring))
+}
+
+/// The number of the counter that the page in front of the ring names.
+fn counter_of(ring: &Ring) -> Result<u32> {
+    let index = ring.page().state().index;
+    index.checked_sub(1).context("the event is on no counter")
+}
+
+fn user_access_clears() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    // Leaves something in every counter.
+    let mut all = vec![user(CYCLES)];
+    all.resize(7, user(pmu.instructions()));
+    let group = counters::open_group(&all, Target::ThisThread)?;
+    group.enable()?;
+    run_loop(N);
+    group.disable()?;
+    for reading in counters::read_group(&group)? {
+        ensure!(reading.value > N, "a counter that was used has {reading:?}");
+    }
+    drop(group);
+
+    let (_own, ring) = open_readable(pmu.instructions())?;
+    let counter = counter_of(&ring)?;
+    run_loop(N);
+    let value = |counter| el0::read_counter(counter).context("QEMU's CPUs have no such counter");
+    ensure!(value(counter)? > 0, "the own counter reads as 0");
+    for other in (0..6).chain([el0::CYCLE_COUNTER]).filter(|&i| i != counter) {
+        let value = value(other)?;
+        ensure!(
+            value == 0,
+            "counter {other}, of no event, reads as {value:#x}"
+        );
+    }
+    Ok(())
+}
+
+fn user_access_refused() -> Result<()> {
+    // What becomes of a child that reads the cycle counter, with an event or without.
+    let killed = |config: Option<EventConfig>| -> Result<bool> {
+        let child = Stopped::new_reader()?;
+        let event = config.map(|config| counters::open(&user(config).enabled(), child.target()));
+        let _event = event.transpose()?;
+        Ok(child.end()?.terminating_signal() == Some(Signal::ILL.as_raw()))
+    };
+    let readable = with(CYCLES.into(), USER_ACCESS);
+    let check = |when, want, config| {
+        let got = killed(config)?;
+        let word = |killed| if killed { "ends" } else { "does not end" };
+        ensure!(
+            got == want,
+            "{when}, reading a counter {} the thread",
+            word(got)
+        );
+        Ok(())
+    };
+    check("as nobody allowed it", true, None)?;
+    let allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    check("allowed, but without an event", true, None)?;
+    check(
+        "allowed, but with an event for others",
+        true,
+        Some(CYCLES.into()),
+    )?;
+    check(
+        "allowed, and with an event for that",
+        false,
+        Some(readable.clone()),
+    )?;
+    // It is forbidden again while an event of this thread has opened the counters of this CPU.
+    let (_event, ring) = open_readable(CYCLES)?;
+    counter_of(&ring)?;
+    drop(allowed);
+    check("forbidden again", true, Some(readable))
+}
+
+/// Fails unless cycles are counted, by one of the six event counters.
+fn cycles_on_event_counter() -> Result<()> {
+    // Nothing is where cycles have a counter of their own, so all members are cycles.
+    let mut group = vec![Attr::new(CYCLES).enabled(); 7];
+    let last = group.pop().context("it has members")?;
+    let mut group = counters::open_group(&group, Target::ThisThread)?;
+    let more = group.add(&last, Target::ThisThread);
+    let refused = more.err().and_then(|error| error.errno());
+    ensure!(
+        refused == Some(Errno::INVAL),
+        "a seventh event on six counters: {refused:?}"
+    );
+    let before = counters::read_group(&group)?;
+    workloads::run_for(Duration::from_millis(50));
+    let after = counters::read_group(&group)?;
+    for (before, after) in before.into_iter().zip(after) {
+        let (value, running) = (after.value - before.value, after.running - before.running);
+        ensure!(
+            running > 0 && value.within(2.0, running),
+            "a cycle is a nanosecond, and {before:?} became {after:?}"
+        );
+    }
+    drop(group);
+
+    // User space is told which counter it is.
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    let (_event, ring) = open_readable(CYCLES)?;
+    let counter = counter_of(&ring)?;
+    ensure!(counter < 6, "cycles are on counter {counter}");
+    Ok(())
+}
+
+fn two_kinds() -> Result<()> {
+    let pmus = Pmus::system()?;
+    let kinds: Vec<_> = pmus.core().collect();
+    let cpus = |pmu: &discovery::Pmu| pmu.cpus.clone().unwrap_or_default();
+    let found: Vec<_> = kinds
+        .iter()
+        .map(|pmu| (pmu.name.as_str(), cpus(pmu).to_string()))
+        .collect();
+    let want = [("armv8_cortex_a53", "0-1"), ("armv8_cortex_a57", "2-3")];
+    ensure!(
+        found == want.map(|(name, cpus)| (name, cpus.to_owned())),
+        "the PMUs are {found:?}, not {want:?}"
+    );
+    let cycles =
+        |pmu: &discovery::Pmu| Attr::new(EventConfig::new(pmu.type_id, CPU_CYCLES)).enabled();
+    for pmu in &kinds {
+        for cpu in 0..4 {
+            let got = counters::refusal(&cycles(pmu), Target::Cpu(cpu))?;
+            let want = (!cpus(pmu).contains(cpu)).then_some(Errno::NOENT);
+            ensure!(
+                got == want,
+                "{} on CPU {cpu}: {got:?}, not {want:?}",
+                pmu.name
+            );
+        }
+    }
+
+    let events = kinds
+        .iter()
+        .map(|pmu| counters::open(&cycles(pmu), Target::ThisThread))
+        .collect::<Result<Vec<_>>>()?;
+    let mixed = counters::open_member(&cycles(kinds[1]), Target::ThisThread, &events[0]);
+    let refused = mixed.err().and_then(|error| counters::errno(&error));
+    ensure!(
+        refused == Some(Errno::INVAL),
+        "a group of both: {refused:?}"
+    );
+
+    for cpu in [0, 2, 1, 3, 0] {
+        let _stay = guest::Pinned::to(cpu)?;
+        // An event for whichever PMU has the CPU.
+        let generic = counters::open(&Attr::new(CYCLES).enabled(), Target::Cpu(cpu))?;
+        let read = || {
+            events
+                .iter()
+                .map(counters::read)
+                .collect::<Result<Vec<_>>>()
+        };
+        let before = read()?;
+        workloads::run_for(Duration::from_millis(20));
+        let after = read()?;
+        for ((pmu, before), after) in kinds.iter().zip(before).zip(after) {
+            let (value, running) = (after.value - before.value, after.running - before.running);
+            let right = match cpus(pmu).contains(cpu) {
+                true => running > 0 && value.within(2.0, running),
+                false => running == 0 && value == 0,
+            };
+            ensure!(
+                right && after.enabled > before.enabled,
+                "on CPU {cpu} {} went from {before:?} to {after:?}",
+                pmu.name
+            );
+        }
+        let generic = counters::read(&generic)?;
+        ensure!(
+            generic.value >= 18_000_000,
+            "CPU {cpu} had {} cycles in 20 busy ms",
+            generic.value
+        );
+    }
+    Ok(())
+}
+
+fn no_interrupt() -> Result<()> {
+    check_exact("cycles", &[user(CYCLES)])?;
+    let attr = user(CYCLES).sample(Rate::Period(1_000_000), SampleFields::IP);
+    let refused = counters::refusal(&attr, Target::ThisThread)?;
+    ensure!(
+        refused == Some(Errno::OPNOTSUPP),
+        "sampling without an interrupt: {refused:?}"
+    );
+    Ok(())
+}
+
+fn idle() -> Result<()> {
+    const PERIOD: u64 = 100_003;
+    const STATE: &str = "/sys/devices/system/cpu/cpu0/cpuidle/state1/usage";
+    let entered = || -> Result<u64> { Ok(guest::read(STATE)?.parse()?) };
+
+    let _rate = guest::SampleRate::unlimited()?;
+    let _stay = guest::Pinned::to(0)?;
+    let count = counters::open(&Attr::new(CYCLES), Target::Cpu(0))?;
+    let attr = Attr::new(CYCLES).sample(Rate::Period(PERIOD), SampleFields::IP);
+    let sampling = counters::open(&attr, Target::Cpu(0))?;
+    let mut ring = Ring::map(&sampling, 1 << 20)?;
+    let before = entered()?;
+    count.enable()?;
+    sampling.enable()?;
+    let mut last = counters::read(&count)?;
+    for round in 0..50 {
+        std::thread::sleep(Duration::from_millis(3));
+        workloads::run_for(Duration::from_millis(2));
+        let now = counters::read(&count)?;
+        let (cycles, time) = (
+            now.value.wrapping_sub(last.value),
+            now.running - last.running,
+        );
+        // A cycle is a nanosecond. At least the loop's were counted, and not those of the idle state.
+        ensure!(
+            (1_800_000..=time + time / 50).contains(&cycles),
+            "round {round}: {cycles} cycles in {time} ns, 2000000 of them in a loop"
+        );
+        last = now;
+    }
+    sampling.disable()?;
+    let sampled = counters::read(&sampling)?.value;
+    let mut records = Records::default();
+    records.drain(&mut ring, sampling.attr())?;
+    records.check_nothing_lost()?;
+    let (got, want) = (records.samples.len() as u64, sampled / PERIOD);
+    ensure!(
+        got.within(5.0, want),
+        "{sampled} cycles gave {got} samples, not {want}"
+    );
+    let entered = entered()? - before;
+    ensure!(
+        entered >= 50,
+        "the idle state was entered only {entered} times"
+    );
+    Ok(())
+}
