@@ -122,7 +122,7 @@ impl Machine {
 /// Unloads the driver, as soon as the kernel has let go of all events.
 fn unload() -> Result<()> {
     // Without O_NONBLOCK the kernel has not waited for users since Linux 3.13, either.
-    for _ in 0..10_000 {
+    for _ in 0..60_000 {
         match rustix::system::delete_module(c"rust_pmuv3", libc::O_NONBLOCK) {
             Ok(()) => return Ok(()),
             // Events go after a grace period: nothing tells when the last has.
@@ -130,7 +130,7 @@ fn unload() -> Result<()> {
             Err(error) => return Err(error).context("rmmod"),
         }
     }
-    bail!("rmmod: the driver is in use 10 seconds after all events were closed")
+    bail!("rmmod: the driver is in use 60 seconds after all events were closed")
 }
 
 impl Binding {

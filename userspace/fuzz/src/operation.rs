@@ -11,7 +11,7 @@ use crate::request::{Request, Use, Whom};
 use crate::ring::Mode;
 
 /// Events that a process has at the same time.
-pub const SLOTS: usize = 24;
+pub const SLOTS: usize = 12;
 /// Children that a process has at the same time.
 pub const CHILDREN: usize = 3;
 
@@ -134,6 +134,10 @@ pub struct Stream {
     role: Role,
     cpus: u32,
     step: usize,
+    /// What was asked for in each slot, whether or not the kernel agreed.
+    asked: [Option<Request>; SLOTS],
+    /// What to do next, last first.
+    planned: Vec<Operation>,
 }
 
 impl Stream {
@@ -144,6 +148,8 @@ impl Stream {
             role,
             cpus,
             step: 0,
+            asked: [const { None }; SLOTS],
+            planned: Vec::new(),
         }
     }
 
@@ -152,21 +158,42 @@ impl Stream {
         let slot = rng.usize(..SLOTS);
         let child = rng.usize(..CHILDREN);
         match rng.u32(..1000) {
-            0..260 => Operation::Open {
-                slot,
-                request: Box::new(Request::random(rng, Use::Fuzz, cpus)),
-                leader: chance(rng, 35).then(|| rng.usize(..SLOTS)),
-            },
-            260..330 => Operation::Close(slot),
-            330..540 => Operation::Control(slot, any_control(rng)),
-            540..590 => {
+            0..260 => {
+                let mut request = Request::random(rng, Use::Fuzz, cpus);
+                let mut leader = chance(rng, 35).then(|| rng.usize(..SLOTS));
+                match leader.and_then(|leader| self.asked[leader].as_ref()) {
+                    // Linux 7.3 does not survive that a PMU goes which has a software event in
+                    // the group of one of its own: see docs/debugging.md.
+                    Some(other) if !(other.is_hardware() && request.is_hardware()) => leader = None,
+                    Some(other) => request.follow(rng, other),
+                    None => {}
+                }
+                self.asked[slot] = Some(request.clone());
+                if chance(rng, 50) {
+                    // Most of what can be done to an event needs one that counts, and has a ring.
+                    self.planned = vec![
+                        Operation::Drain(slot),
+                        Operation::Run(1000),
+                        Operation::Control(slot, Control::Enable(Reach::One)),
+                        Operation::Map(slot, 8, Mode::Writable),
+                    ];
+                }
+                Operation::Open {
+                    slot,
+                    request: Box::new(request),
+                    leader,
+                }
+            }
+            260..290 => Operation::Close(slot),
+            290..480 => Operation::Control(slot, any_control(rng)),
+            480..580 => {
                 let pages = one(rng, &[0, 1, 1, 2, 4, 8, 16, 3]);
                 let mode = one(rng, &[Mode::Writable, Mode::Writable, Mode::ReadOnly]);
                 Operation::Map(slot, pages, mode)
             }
-            590..620 => Operation::Unmap(slot),
-            620..690 => Operation::Drain(slot),
-            690..800 => Operation::Read(slot, one(rng, &[0, 1, 3, 16, 64])),
+            580..590 => Operation::Unmap(slot),
+            590..690 => Operation::Drain(slot),
+            690..800 => Operation::Read(slot, one(rng, &[0, 1, 3, 16, 64, 64])),
             800..815 => Operation::Poll(slot),
             815..880 => Operation::Run(one(rng, &[10, 1000, 20_000])),
             880..885 => Operation::Threads(rng.usize(1..4), 1000),
@@ -203,12 +230,13 @@ impl Stream {
 
     fn binding(&mut self) -> Operation {
         let rng = &mut self.rng;
-        match rng.u32(..100) {
-            0..15 => Operation::Rebind(rng.u64(..100_000)),
-            15..20 => Operation::Tune(Tunable::SampleRate, one(rng, &[100, 1000, 4000])),
-            20..25 => Operation::Tune(Tunable::UserAccess, rng.u64(..2)),
-            25..30 => Operation::Tune(Tunable::Interval, one(rng, &[1, 4, 50])),
-            _ => Operation::Run(50_000),
+        match rng.u32(..1000) {
+            // It takes a while, and all others should have a driver most of the time.
+            0..3 => Operation::Rebind(rng.u64(..100_000)),
+            3..10 => Operation::Tune(Tunable::SampleRate, one(rng, &[100, 1000, 4000])),
+            10..20 => Operation::Tune(Tunable::UserAccess, rng.u64(..2)),
+            20..30 => Operation::Tune(Tunable::Interval, one(rng, &[1, 4, 50])),
+            _ => Operation::Run(100_000),
         }
     }
 
@@ -287,6 +315,9 @@ impl Iterator for Stream {
     type Item = Operation;
 
     fn next(&mut self) -> Option<Operation> {
+        if let Some(operation) = self.planned.pop() {
+            return Some(operation);
+        }
         let operation = match self.role {
             Role::User => self.user(),
             Role::Cpus => self.cpus(),
@@ -402,7 +433,7 @@ mod tests {
     fn every_kind_of_operation_comes_up() {
         let mut seen = [false; KINDS.len()];
         for role in [Role::User, Role::Cpus, Role::Binding] {
-            for operation in Stream::new(1, 1, role, 4).take(3000) {
+            for operation in Stream::new(1, 1, role, 4).take(5000) {
                 seen[operation.kind()] = true;
             }
         }

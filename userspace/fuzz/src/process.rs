@@ -16,7 +16,7 @@ use crate::machine::Machine;
 use crate::operation::{CHILDREN, Control, Operation, Reach, SLOTS, Tunable};
 use crate::puppet::Child;
 use crate::request::{Request, Whom};
-use crate::ring::{Records, Ring};
+use crate::ring::{Mode, Records, Ring};
 use crate::sys::{control, id, name, open, set_period, switch_own_events};
 
 /// Whether a process waits until its children have done what it asked for.
@@ -118,6 +118,7 @@ struct Event {
     /// That of its ring.
     records: Repeatable,
     reads_group: bool,
+    writes_backward: bool,
 }
 
 /// A process.
@@ -156,6 +157,12 @@ impl<'m> Process<'m> {
                 let event = self.event_mut(slot)?;
                 // In place of the one that there is, which goes first.
                 event.ring = None;
+                // There the kernel writes towards lower addresses, and waits for nobody.
+                let mode = if event.writes_backward {
+                    Mode::ReadOnly
+                } else {
+                    mode
+                };
                 event.ring = Some(Ring::map(event.fd.as_fd(), pages, mode)?);
                 Ok(Value::Done)
             }
@@ -277,6 +284,7 @@ impl<'m> Process<'m> {
                 _ => Repeatable::No,
             },
             reads_group: request.reads_group(),
+            writes_backward: request.writes_backward(),
         });
         Ok(Value::Done)
     }

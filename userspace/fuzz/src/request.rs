@@ -135,6 +135,13 @@ const COUNTED: [(u32, u64); 8] = [
     (HARDWARE, ON_OWN | 1),
 ];
 
+const CYCLES_BY_NAME: [(u32, u64); 4] = [
+    (HARDWARE, 0),
+    (RAW, CYCLES),
+    (OWN, CYCLES),
+    (HARDWARE, ON_OWN),
+];
+
 /// SW_INCR, CHAIN, STALL events; the ends of the ranges; bits above the event's.
 const RAW_EVENTS: [u64; 22] = [
     0x00,
@@ -290,26 +297,33 @@ impl Request {
     fn for_fuzz(rng: &mut Rng, cpus: u32) -> Self {
         let mut request = Self::for_sweep(rng, cpus);
         let attr = &mut request.attr;
-        if chance(rng, 3) {
-            attr.type_ = one(rng, &[sys::PERF_TYPE_TRACEPOINT, sys::PERF_TYPE_BREAKPOINT]);
+        match rng.u32(..100) {
+            // QEMU counts these without -icount, too.
+            0..60 => (attr.type_, attr.config) = one(rng, &CYCLES_BY_NAME),
+            60..63 => {
+                attr.type_ = one(rng, &[sys::PERF_TYPE_TRACEPOINT, sys::PERF_TYPE_BREAKPOINT])
+            }
+            _ => {}
         }
         if chance(rng, 30) {
             attr.read_format = rng.u64(..32);
         }
-        if chance(rng, 40) {
-            // Each a few bits of many.
-            attr.sample_type ^= rng.u64(..sys::PERF_SAMPLE_MAX as u64)
-                & rng.u64(..)
-                & !u64::from(sys::PERF_SAMPLE_AUX);
+        if chance(rng, 30) {
+            // A few bits of many, and what they need.
+            let any = rng.u64(..sys::PERF_SAMPLE_MAX as u64) & rng.u64(..);
+            attr.sample_type ^= any & !u64::from(sys::PERF_SAMPLE_AUX);
+            if chance(rng, 90) {
+                attr.sample_type &= !u64::from(sys::PERF_SAMPLE_BRANCH_STACK);
+                attr.sample_type &= !u64::from(sys::PERF_SAMPLE_WEIGHT_STRUCT);
+            }
+            attr.sample_regs_user = 1 | rng.u64(..1 << 33);
+            attr.sample_regs_intr = 1 | rng.u64(..1 << 33);
+            attr.sample_stack_user = rng.u32(1..64) * 8;
             attr.branch_sample_type = rng.u64(..1 << 20) & rng.u64(..);
-            attr.sample_regs_user = rng.u64(..1 << 34);
-            attr.sample_regs_intr = rng.u64(..1 << 34);
-            attr.sample_stack_user = rng.u32(..64) * 8;
-            attr.sample_max_stack = rng.u16(..256);
+            attr.sample_max_stack = rng.u16(..128);
         }
         if chance(rng, 20) {
-            let bits = rng.usize(1..4);
-            for _ in 0..bits {
+            for _ in 0..rng.usize(1..3) {
                 let (_, get, set) = one(rng, BITS);
                 set(attr, 1 - get(attr));
             }
@@ -534,6 +548,11 @@ impl Request {
     /// Whether it takes samples.
     pub fn samples(&self) -> bool {
         self.period().is_some() || self.attr.freq() != 0
+    }
+
+    /// Whether the newest record comes first in the ring.
+    pub fn writes_backward(&self) -> bool {
+        self.attr.write_backward() != 0
     }
 
     /// Whether a read returns the whole group.

@@ -55,7 +55,7 @@ struct Shared {
     stop: AtomicBool,
     /// The operation that each process is at.
     at: [AtomicU64; MAX_PROCESSES],
-    /// Operations of each kind.
+    /// Operations of each kind that there was something for.
     tried: [AtomicU64; KINDS.len()],
     /// Those that were done.
     done: [AtomicU64; KINDS.len()],
@@ -214,8 +214,11 @@ impl Plan {
                 log.write_all(format!("fuzz {process}.{number}: {operation}\n").as_bytes())?;
             }
             let kind = operation.kind();
-            shared.tried[kind].fetch_add(1, Relaxed);
-            match hands.perform(&operation) {
+            let outcome = hands.perform(&operation);
+            if !matches!(outcome, Err(Failure::Empty)) {
+                shared.tried[kind].fetch_add(1, Relaxed);
+            }
+            match outcome {
                 Ok(value) => {
                     shared.done[kind].fetch_add(1, Relaxed);
                     shared.note(&value);
