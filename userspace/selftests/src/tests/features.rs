@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use workloads::{INSTRUCTIONS_PER_ITERATION, el0, run_loop};
 
 use super::counting::{N, check_exact};
-use super::sampling::{check_number, sample};
+use super::sampling::check_numbers;
 use crate::counters::{self, CYCLES, Within, user};
 use crate::guest::{self, Pmu};
 use crate::process::Stopped;
@@ -180,13 +180,7 @@ fn chain_count() -> Result<()> {
 fn chain_sample() -> Result<()> {
     let pmu = Pmu::find()?;
     pmu.need_instructions()?;
-    for period in [99_991, 10_007] {
-        let attr = user(with(pmu.instructions(), LONG));
-        let attr = attr.sample(Rate::Period(period), SampleFields::IP);
-        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
-        check_number(&records, count, period)?;
-    }
-    Ok(())
+    check_numbers(with(pmu.instructions(), LONG))
 }
 
 /// How the number of events in a cycle is compared with a threshold.
@@ -328,13 +322,7 @@ fn branches_count() -> Result<()> {
 }
 
 fn branches_sample() -> Result<()> {
-    for period in [9_973, 101] {
-        let attr = user(Hardware::BranchInstructions);
-        let attr = attr.sample(Rate::Period(period), SampleFields::IP);
-        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
-        check_number(&records, count, period)?;
-    }
-    Ok(())
+    check_numbers(Hardware::BranchInstructions.into())
 }
 
 fn instruction_counter() -> Result<()> {
@@ -344,13 +332,7 @@ fn instruction_counter() -> Result<()> {
 }
 
 fn instruction_counter_sample() -> Result<()> {
-    let pmu = Pmu::find()?;
-    for period in [99_991, 10_007] {
-        let attr = user(pmu.instructions()).sample(Rate::Period(period), SampleFields::IP);
-        let (count, records) = sample(&attr, Target::ThisThread, || run_loop(N))?;
-        check_number(&records, count, period)?;
-    }
-    Ok(())
+    check_numbers(Pmu::find()?.instructions())
 }
 
 fn user_access_own() -> Result<()> {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use perfshim::symbols::Symbolizer;
-use perfshim::{Attr, Exclude, Rate, Ring, SampleFields, Target, Wake, Wakeup};
+use perfshim::{Attr, EventConfig, Exclude, Rate, Ring, SampleFields, Target, Wake, Wakeup};
 use rustix::thread::gettid;
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
 
@@ -23,6 +23,13 @@ pub const TESTS: &[Test] = &[
         "sample-count",
         "there are exactly as many samples as the count has periods",
         count,
+    )
+    .core()
+    .icount(),
+    Test::new(
+        "sample-instructions",
+        "the same of instructions, which take an event counter",
+        instructions,
     )
     .core()
     .icount(),
@@ -122,11 +129,7 @@ fn sampling(period: u64, fields: SampleFields) -> Attr {
 }
 
 /// The count and the records of an event while `work` runs.
-pub(super) fn sample(
-    attr: &Attr,
-    target: Target<'_>,
-    work: impl FnOnce(),
-) -> Result<(u64, Records)> {
+fn sample(attr: &Attr, target: Target<'_>, work: impl FnOnce()) -> Result<(u64, Records)> {
     let _rate = guest::SampleRate::unlimited()?;
     let event = counters::open(attr, target)?;
     let mut ring = Ring::map(&event, RING)?;
@@ -137,7 +140,7 @@ pub(super) fn sample(
 }
 
 /// Fails unless there are as many samples as the count has periods, and none was lost.
-pub(super) fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
+fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
     let (got, want) = (records.samples.len() as u64, count / period);
     ensure!(
         got == want,
@@ -147,13 +150,24 @@ pub(super) fn check_number(records: &Records, count: u64, period: u64) -> Result
     records.check_nothing_lost()
 }
 
-fn count() -> Result<()> {
+/// Fails unless sampling that event by several periods gives as many samples as its count has.
+pub(super) fn check_numbers(event: EventConfig) -> Result<()> {
     for period in [PERIOD, 10 * PERIOD, 10_007] {
-        let attr = sampling(period, SampleFields::IP);
+        let attr = user(event.clone()).sample(Rate::Period(period), SampleFields::IP);
         let (count, records) = sample(&attr, Target::ThisThread, || run_loop(1_000_000))?;
         check_number(&records, count, period)?;
     }
     Ok(())
+}
+
+fn count() -> Result<()> {
+    check_numbers(CYCLES.into())
+}
+
+fn instructions() -> Result<()> {
+    let pmu = guest::Pmu::find()?;
+    pmu.need_instructions()?;
+    check_numbers(pmu.instructions())
 }
 
 fn count_by_nmi() -> Result<()> {
