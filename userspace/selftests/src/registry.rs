@@ -147,6 +147,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         tests::ring::TESTS,
         tests::hotplug::TESTS,
         tests::module::TESTS,
+        tests::faults::TESTS,
         tests::features::TESTS,
         tests::examples::TESTS,
         tests::clients::TESTS,

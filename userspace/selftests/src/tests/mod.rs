@@ -5,6 +5,7 @@ pub mod clients;
 pub mod counting;
 pub mod events;
 pub mod examples;
+pub mod faults;
 pub mod features;
 pub mod groups;
 pub mod hotplug;

@@ -102,14 +102,14 @@ const MODULE: &str = "rust_pmuv3";
 const DRIVERS: &str = "/sys/bus/platform/drivers";
 
 /// The device and the folder of the driver that it is bound to.
-struct Binding {
-    device: String,
-    driver: PathBuf,
+pub struct Binding {
+    pub device: String,
+    pub driver: PathBuf,
 }
 
 impl Binding {
     /// The PMU's platform device and its driver.
-    fn find() -> Result<Self> {
+    pub fn find() -> Result<Self> {
         for driver in fs::read_dir(DRIVERS)? {
             let driver = driver?.path();
             let module = fs::canonicalize(driver.join("module"));
@@ -129,11 +129,11 @@ impl Binding {
         bail!("no platform device is bound to a driver of the module {MODULE}")
     }
 
-    fn unbind(&self) -> Result<()> {
+    pub fn unbind(&self) -> Result<()> {
         guest::write(self.driver.join("unbind"), &self.device)
     }
 
-    fn bind(&self) -> Result<()> {
+    pub fn bind(&self) -> Result<()> {
         guest::write(self.driver.join("bind"), &self.device)
     }
 }
@@ -210,7 +210,7 @@ fn check_revoked(events: &[Event]) -> Result<()> {
 }
 
 /// Fails unless nothing can be opened on the PMU that had this number.
-fn check_gone(type_id: u32) -> Result<()> {
+pub fn check_gone(type_id: u32) -> Result<()> {
     let own = perfshim::EventConfig::new(type_id, 0x11);
     for attr in [Attr::new(CYCLES), Attr::new(own)] {
         let answer = counters::refusal(&attr, Target::ThisThread)?;
@@ -224,7 +224,7 @@ fn check_gone(type_id: u32) -> Result<()> {
 }
 
 /// Fails unless cycles are counted.
-fn check_counts() -> Result<()> {
+pub fn check_counts() -> Result<()> {
     let event = counters::open(&Attr::new(CYCLES), Target::ThisThread)?;
     let count = counters::count(&event, || workloads::run_loop(100_000))?;
     ensure!(count > 0, "no cycles were counted");

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What the driver sets up fails half-way, at each place where it can for want of memory.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+
+use anyhow::{Context, Result, bail, ensure};
+use perfshim::{Attr, Event, Rate, SampleFields, Target};
+use rustix::io::Errno;
+
+use super::module::{Binding, check_counts, check_gone};
+use crate::counters::CYCLES;
+use crate::guest::{self, Pmu};
+use crate::registry::Test;
+
+pub const TESTS: &[Test] = &[
+    Test::new(
+        "module-fault-probe",
+        "each allocation of probe fails in turn: it fails with ENOMEM, leaves nothing behind, and \
+         works the next time (C: cannot be bound)",
+        probe,
+    )
+    .kernels("debug")
+    .drivers("rust")
+    .timeout(240),
+    Test::new(
+        "module-fault-open",
+        "each allocation of opening an event fails in turn: it fails with ENOMEM, and leaves \
+         nothing behind",
+        open,
+    )
+    .kernels("debug")
+    .timeout(240),
+];
+
+/// Lets one of this thread's next allocations fail.
+struct Fault(File);
+
+impl Fault {
+    fn new() -> Result<Self> {
+        for (file, value) in [
+            // Those that may wait for memory fail, too.
+            ("failslab/ignore-gfp-wait", "N"),
+            ("fail_page_alloc/ignore-gfp-wait", "N"),
+            ("fail_page_alloc/ignore-gfp-highmem", "N"),
+            ("fail_page_alloc/min-order", "0"),
+            // The kernel's log would be full of stacks.
+            ("failslab/verbose", "0"),
+            ("fail_page_alloc/verbose", "0"),
+        ] {
+            guest::write(format!("/sys/kernel/debug/{file}"), value)?;
+        }
+        const FILE: &str = "/proc/thread-self/fail-nth";
+        let file = File::options().read(true).write(true).open(FILE);
+        Ok(Self(file.context(FILE)?))
+    }
+
+    /// Does something whose `nth` allocation fails. Returns whether there were that many, and what
+    /// came of it.
+    fn at<T>(&self, nth: u32, body: impl FnOnce() -> T) -> Result<(bool, T)> {
+        self.0.write_all_at(nth.to_string().as_bytes(), 0)?;
+        let result = body();
+        // How many allocations there are to go.
+        let mut left = [0; 16];
+        let len = self.0.read_at(&mut left, 0)?;
+        self.0.write_all_at(b"0", 0)?;
+        Ok((left[..len].trim_ascii() == b"0", result))
+    }
+}
+
+/// Fails if there is memory that nothing leads to.
+fn check_leaks() -> Result<()> {
+    const FILE: &str = "/sys/kernel/debug/kmemleak";
+    guest::write(FILE, "scan")?;
+    // Younger memory is not reported, for its address may still be in a register.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    guest::write(FILE, "scan")?;
+    let report = guest::read(FILE)?;
+    ensure!(report.is_empty(), "memory has leaked:\n{report}");
+    Ok(())
+}
+
+/// Does something again and again, with one allocation later failing each time, until it has no more.
+/// `body` returns whether it failed, for want of memory. Fails unless that happened so many times.
+fn each_fault(at_least: u32, mut body: impl FnMut(&Fault, u32) -> Result<Outcome>) -> Result<()> {
+    // More than anything here needs.
+    const MANY: u32 = 5000;
+    let fault = Fault::new()?;
+    let (mut failed, mut done) = (0, 0);
+    for nth in 1..MANY {
+        match body(&fault, nth).with_context(|| format!("allocation {nth} failed"))? {
+            Outcome::Failed => failed += 1,
+            // Something that can be done without, such as the books of kmemleak itself.
+            Outcome::Done => done += 1,
+            Outcome::NoFault => {
+                println!("# of {} allocations {failed} were needed", failed + done);
+                ensure!(failed >= at_least, "no more than {failed} failed");
+                return Ok(());
+            }
+        }
+    }
+    bail!("it makes more than {MANY} allocations")
+}
+
+/// What came of something of which one allocation was to fail.
+enum Outcome {
+    Failed,
+    Done,
+    NoFault,
+}
+
+impl Outcome {
+    fn of<T>(came: bool, result: &std::io::Result<T>) -> Result<Self> {
+        let errno = result.as_ref().err().and_then(Errno::from_io_error);
+        match (came, errno, result) {
+            (true, _, Ok(_)) => Ok(Self::Done),
+            (true, Some(Errno::NOMEM), Err(_)) => Ok(Self::Failed),
+            (false, _, Ok(_)) => Ok(Self::NoFault),
+            (_, _, Err(error)) => bail!("it gave {error}, not ENOMEM"),
+        }
+    }
+}
+
+fn probe() -> Result<()> {
+    let type_id = Pmu::find()?.type_id();
+    let binding = Binding::find()?;
+    let bind = File::options()
+        .write(true)
+        .open(binding.driver.join("bind"))?;
+    binding.unbind()?;
+    each_fault(20, |fault, nth| {
+        let (came, result) = fault.at(nth, || (&bind).write(binding.device.as_bytes()))?;
+        let outcome = Outcome::of(came, &result)?;
+        match outcome {
+            Outcome::Failed => check_gone(type_id)?,
+            Outcome::Done => {
+                check_counts()?;
+                binding.unbind()?;
+            }
+            Outcome::NoFault => check_counts()?,
+        }
+        Ok(outcome)
+    })?;
+    binding.unbind()?;
+    check_leaks()?;
+    binding.bind()?;
+    check_counts()
+}
+
+fn open() -> Result<()> {
+    let attr = Attr::new(CYCLES).sample(Rate::Period(500_000), SampleFields::IP);
+    each_fault(3, |fault, nth| {
+        let (came, result) = fault.at(nth, || Event::open(&attr, Target::ThisThread))?;
+        let result = result.map_err(|error| match error.errno() {
+            Some(errno) => errno.into(),
+            None => std::io::Error::other(error),
+        });
+        Outcome::of(came, &result)
+    })?;
+    check_counts()?;
+    check_leaks()
+}
