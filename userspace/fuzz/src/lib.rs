@@ -13,6 +13,7 @@
 //! The system calls are made directly, since perfshim finds mistakes before the kernel can.
 
 pub mod choice;
+pub mod gate;
 pub mod hardware;
 pub mod interleaving;
 pub mod machine;

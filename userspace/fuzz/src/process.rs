@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
 
+use crate::gate::Gate;
 use crate::machine::Machine;
 use crate::operation::{CHILDREN, Control, Operation, Reach, SLOTS, Tunable};
 use crate::puppet::Child;
@@ -188,11 +189,13 @@ impl<'m> Process<'m> {
                 Ok(Value::Done)
             }
             Operation::Threads(threads, iterations) => {
+                let _gate = Gate::to_fork()?;
                 workloads::run_threads(threads, iterations);
                 Ok(Value::Done)
             }
             Operation::Fork(child, descriptors) => {
                 self.children[child] = None;
+                let _gate = Gate::to_fork()?;
                 self.children[child] = Some(Child::fork(self.machine, descriptors)?);
                 Ok(Value::Done)
             }
@@ -220,7 +223,10 @@ impl<'m> Process<'m> {
             }
             Operation::Rebind(iterations) => {
                 let binding = self.machine.binding().ok_or(Failure::Empty)?;
-                binding.unbind()?;
+                {
+                    let _gate = Gate::to_unbind()?;
+                    binding.unbind()?;
+                }
                 workloads::run_loop(iterations);
                 binding.bind()?;
                 Ok(Value::Done)

@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 
+use crate::gate::Gate;
 use crate::machine::Machine;
 use crate::operation::{Descriptors, Role, Stream};
 use crate::process::{Patience, Process};
@@ -195,8 +196,14 @@ fn obey(command: Command, machine: Option<&Machine>) {
     match command {
         Command::Run(iterations) => workloads::run_loop(iterations),
         // A fork that fails is one of the things that can happen.
-        Command::Fork(iterations) => drop(workloads::run_fork(iterations)),
-        Command::Threads(threads, iterations) => workloads::run_threads(threads, iterations),
+        Command::Fork(iterations) => {
+            let _gate = Gate::to_fork();
+            drop(workloads::run_fork(iterations));
+        }
+        Command::Threads(threads, iterations) => {
+            let _gate = Gate::to_fork();
+            workloads::run_threads(threads, iterations);
+        }
         Command::Exec => execute(),
         Command::Random(seed, operations) => {
             let Some(machine) = machine else { return };
