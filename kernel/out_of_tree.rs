@@ -62,11 +62,13 @@ pub mod bindings {
 
     // Names of the generated bindings come before those of the kernel's, where these are opaque.
     pub use super::lookup::{
+        free_nmi,
         free_percpu_nmi,
         perf_cpu_task_ctx,
         perf_event_overflow,
         perf_sample_event_took,
         prepare_percpu_nmi,
+        request_nmi,
         request_percpu_nmi,
         teardown_percpu_nmi, //
     };

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 
-//! Per-CPU interrupts: one interrupt number that each CPU has for itself, such as an arm64 PPI.
+//! Interrupts that each CPU has for itself: one per-CPU interrupt number, such as an arm64 PPI, or
+//! an ordinary interrupt, such as an SPI, for each CPU, where it is kept.
 //!
-//! A [`PerCpuIrq`] is [looked up](of_platform) for a device, [requested](request) with a
-//! [`Handler`], and then enabled on each CPU by that CPU itself, in its
-//! [hotplug callback](crate::cpuhp).
+//! A driver need not know which of the two it has. A [`PerCpuIrq`] is [looked up](of_platform) for
+//! a device, [requested](request) with a [`Handler`], and then enabled on each CPU by that CPU
+//! itself, in its [hotplug callback](crate::cpuhp).
 //!
 //! C header: [`include/linux/interrupt.h`](srctree/include/linux/interrupt.h)
 //!
@@ -56,6 +57,16 @@
 //! }
 //! ```
 
+mod action;
+mod lines;
+mod of;
+
+pub use self::of::of_platform;
+
+use self::{
+    action::Action,
+    lines::Lines, //
+};
 use crate::{
     bindings,
     cpuhp,
@@ -64,17 +75,13 @@ use crate::{
         LocalCell,
         OnCpu,
         PerCpu, //
-    },
-    smp, //
+    }, //
 };
 use core::{
     convert::Infallible,
-    ops::Deref,
-    pin::Pin,
-    ptr::NonNull, //
+    ops::Deref, //
 };
 use kernel::{
-    cpu::CpuId,
     cpumask::{
         Cpumask,
         CpumaskVar, //
@@ -84,82 +91,19 @@ use kernel::{
         Device, //
     },
     devres,
-    error::to_result,
-    ffi::{
-        c_char,
-        c_int,
-        c_uint,
-        c_void, //
-    },
     irq::IrqReturn,
-    platform,
     prelude::*,
     sync::{
         atomic::{
             AtomicFlag,
             Full,
-            Relaxed,
             Release, //
         },
         Arc, //
     }, //
 };
 
-/// The kind of interrupts that a device has.
-pub enum Interrupts {
-    /// The device has no interrupt.
-    None,
-    /// One per-CPU interrupt.
-    PerCpu(Arc<PerCpuIrq>),
-    /// This many interrupts of the ordinary, shared kind, such as arm64 SPIs.
-    Shared(u32),
-}
-
-/// Finds out what interrupts `pdev` has.
-///
-/// Fails with [`EPROBE_DEFER`] when the interrupt controller is not there yet, and with [`EINVAL`]
-/// when there are several interrupts and the first one is per-CPU.
-pub fn of_platform(pdev: &platform::Device<Bound>) -> Result<Interrupts> {
-    // `platform::Device` is a transparent wrapper of the C struct, whose pointer it keeps for
-    // itself.
-    let raw: *mut bindings::platform_device = core::ptr::from_ref(pdev).cast_mut().cast();
-
-    // SAFETY: `raw` is a valid platform device.
-    let count = unsafe { bindings::platform_irq_count(raw) };
-    to_result(count)?;
-    let count = count.unsigned_abs();
-
-    if count == 0 {
-        return Ok(Interrupts::None);
-    }
-
-    let mut affinity = core::ptr::null();
-
-    // SAFETY: `raw` is a valid platform device, `affinity` a place for a pointer.
-    let irq = unsafe { bindings::platform_get_irq_affinity(raw, 0, &mut affinity) };
-    to_result(irq)?;
-    let irq = irq.unsigned_abs();
-
-    // SAFETY: It takes any number.
-    if !unsafe { bindings::irq_check_status_bit(irq, bindings::IRQ_PER_CPU_DEVID) } {
-        return Ok(Interrupts::Shared(count));
-    }
-    if count > 1 {
-        return Err(EINVAL);
-    }
-
-    let affinity = if affinity.is_null() {
-        smp::possible()
-    } else {
-        // SAFETY: It is the mask of the interrupt's partition or `cpu_possible_mask`. Both exist
-        // as long as the interrupt controller, so until we have copied it.
-        unsafe { Cpumask::from_raw(affinity) }
-    };
-
-    Ok(Interrupts::PerCpu(PerCpuIrq::new(irq, affinity)?))
-}
-
-/// Handles a per-CPU interrupt.
+/// Handles an interrupt of each CPU.
 pub trait Handler: Send + Sync + 'static {
     /// Called on the CPU that was interrupted, in hard interrupt context, or as an NMI if the
     /// interrupt was [requested](request) as one: then it must not wait for locks.
@@ -205,18 +149,16 @@ pub enum Urgency {
     Nmi,
 }
 
-/// An interrupt number that each CPU has for itself.
+/// An interrupt that each CPU, or some of them, has for itself.
 ///
 /// # Invariants
 ///
-/// `irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
+/// Each CPU of `affinity` has one in `lines`.
 pub struct PerCpuIrq {
-    irq: c_uint,
+    lines: Lines,
     affinity: CpumaskVar,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
-    /// Whether it was requested as an NMI.
-    nmi: AtomicFlag,
     switches: PerCpu<Switches>,
 }
 
@@ -248,22 +190,16 @@ unsafe impl Send for PerCpuIrq {}
 unsafe impl Sync for PerCpuIrq {}
 
 impl PerCpuIrq {
-    fn new(irq: c_uint, affinity: &Cpumask) -> Result<Arc<Self>> {
-        // INVARIANT: The only caller has checked `irq`.
+    fn new(lines: Lines, affinity: CpumaskVar) -> Result<Arc<Self>> {
+        // INVARIANT: The callers have collected `affinity` from what is in `lines`.
         let this = Self {
-            irq,
-            affinity: CpumaskVar::try_clone(affinity)?,
+            lines,
+            affinity,
             claimed: AtomicFlag::new(false),
-            nmi: AtomicFlag::new(false),
             switches: PerCpu::new(|_cpu| Switches::new())?,
         };
 
         Ok(Arc::new(this, GFP_KERNEL)?)
-    }
-
-    /// The interrupt number.
-    pub fn number(&self) -> u32 {
-        self.irq
     }
 
     /// The CPUs that have this interrupt.
@@ -303,38 +239,16 @@ impl PerCpuIrq {
             switches.on.load(),
         ) {
             (true, false) => {
-                self.switch_on(cpu)?;
+                self.lines.enable(cpu)?;
                 switches.on.store(true);
             }
             (false, true) => {
-                self.switch_off(cpu);
+                self.lines.disable(cpu);
                 switches.on.store(false);
             }
             _ => {}
         }
         Ok(())
-    }
-
-    fn switch_on(&self, _here: &OnCpu<'_>) -> Result {
-        if self.nmi.load(Relaxed) {
-            // SAFETY: By the type invariant this is a per-CPU interrupt, which was requested as an
-            // NMI. It is not enabled on this CPU, which is the one that this acts on.
-            to_result(unsafe { bindings::prepare_percpu_nmi(self.irq) })?;
-        }
-
-        // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
-        unsafe { bindings::enable_percpu_irq(self.irq, bindings::IRQ_TYPE_NONE) };
-        Ok(())
-    }
-
-    fn switch_off(&self, _here: &OnCpu<'_>) {
-        // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that calls.
-        unsafe { bindings::disable_percpu_irq(self.irq) };
-
-        if self.nmi.load(Relaxed) {
-            // SAFETY: As above; `switch_on()` has prepared it on this CPU.
-            unsafe { bindings::teardown_percpu_nmi(self.irq) };
-        }
     }
 }
 
@@ -363,7 +277,7 @@ impl cpuhp::Callbacks for Handled {
 /// Requests `irq` until `dev` is unbound. It comes to the CPUs that [enable](PerCpuIrq::enable) it.
 ///
 /// `name` shows up in `/proc/interrupts`. An interrupt that is to be an NMI, but cannot be one,
-/// becomes an ordinary one. Returns what it is.
+/// becomes an ordinary one. Returns what it is; as an NMI if it is one on some CPU.
 ///
 /// Fails with [`EBUSY`] when this was done already, with [`EINVAL`] or [`EBUSY`] when another
 /// driver has it for one of its CPUs, and like [`cpuhp::register`].
@@ -380,10 +294,15 @@ where
     let claim = Claim::new(irq)?;
     let handler = KBox::pin_init(handler, GFP_KERNEL)?;
 
+    // SAFETY: `Registration` drops it after `Handled`, which makes each CPU disable its interrupt;
+    // if that is never registered then no CPU enables it.
+    let action = unsafe { Action::new(claim, name, urgency, handler) }?;
+    let urgency = action.urgency();
+
     devres::register::<_, Error>(
         dev,
         try_pin_init!(Registration {
-            action: Action::new(claim, name, urgency, handler)?,
+            action,
             handled <- cpuhp::Registration::new::<Infallible>(
                 c"rust/percpu_irq:online",
                 Handled(irq.clone()),
@@ -391,11 +310,7 @@ where
         }? Error),
         GFP_KERNEL,
     )?;
-    Ok(if irq.nmi.load(Relaxed) {
-        Urgency::Nmi
-    } else {
-        Urgency::Ordinary
-    })
+    Ok(urgency)
 }
 
 /// A handler that is registered with the kernel.
@@ -422,120 +337,5 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         self.0.claimed.store(false, Release);
-    }
-}
-
-/// What a CPU needs when the interrupt comes.
-struct Entry<H: Handler> {
-    handler: NonNull<H>,
-    cpu: CpuId,
-}
-
-// SAFETY: `Handler`s are `Send` and `Sync`, and an `Entry` gives out a shared reference only.
-unsafe impl<H: Handler> Send for Entry<H> {}
-
-// SAFETY: As above.
-unsafe impl<H: Handler> Sync for Entry<H> {}
-
-/// C's `request_percpu_irq_affinity()` and its like.
-type Request = unsafe extern "C" fn(
-    irq: c_uint,
-    handler: bindings::irq_handler_t,
-    name: *const c_char,
-    affinity: *const bindings::cpumask,
-    entries: *mut c_void,
-) -> c_int;
-
-/// What the kernel calls when the interrupt comes.
-///
-/// # Invariants
-///
-/// The kernel knows `handle::<H>` as the handler of the interrupt, with `entries`, which point to
-/// `handler`.
-struct Action<H: Handler> {
-    claim: Claim,
-    entries: PerCpu<Entry<H>>,
-    // Only reached through the entries.
-    _handler: Pin<KBox<H>>,
-}
-
-impl<H: Handler> Action<H> {
-    fn new(
-        claim: Claim,
-        name: &'static CStr,
-        urgency: Urgency,
-        handler: Pin<KBox<H>>,
-    ) -> Result<Self> {
-        let irq = &claim.0;
-        let entries = PerCpu::new::<_, Infallible>(|cpu| Entry {
-            handler: NonNull::from(&*handler),
-            cpu,
-        })?;
-
-        let request = |function: Request| {
-            // SAFETY: `handle::<H>` expects an `Entry<H>` of the CPU that it runs on, which is
-            // what the kernel makes of a per-CPU pointer. `entries`, what they point to and the
-            // mask stay until `Self::drop()` has taken the handler away; `name` is static.
-            to_result(unsafe {
-                function(
-                    irq.irq,
-                    Some(handle::<H>),
-                    name.as_char_ptr(),
-                    irq.affinity.as_raw(),
-                    entries.as_raw(),
-                )
-            })
-        };
-
-        let nmi = urgency == Urgency::Nmi && request(bindings::request_percpu_nmi).is_ok();
-        if !nmi {
-            request(bindings::request_percpu_irq_affinity)?;
-        }
-        irq.nmi.store(nmi, Relaxed);
-
-        // INVARIANT: It was requested.
-        Ok(Self {
-            claim,
-            entries,
-            _handler: handler,
-        })
-    }
-}
-
-impl<H: Handler> Drop for Action<H> {
-    fn drop(&mut self) {
-        let irq = &self.claim.0;
-        let free = if irq.nmi.load(Relaxed) {
-            bindings::free_percpu_nmi
-        } else {
-            bindings::free_percpu_irq
-        };
-
-        // SAFETY: By the type invariant it was requested with these entries, by the counterpart of
-        // `free`. No CPU has it enabled: `Handled` is not registered yet or no more. Since each CPU
-        // on line has run its callback after the last time that the interrupt could come, no
-        // handler is running.
-        unsafe { free(irq.irq, self.entries.as_raw()) };
-    }
-}
-
-/// # Safety
-///
-/// To be called by the interrupt core only, with this CPU's `Entry<H>`.
-unsafe extern "C" fn handle<H: Handler>(_irq: c_int, entry: *mut c_void) -> bindings::irqreturn_t {
-    // SAFETY: `entry` is this CPU's entry; it stays until the interrupt is freed.
-    let entry = unsafe { &*entry.cast::<Entry<H>>() };
-
-    // SAFETY: The kernel handles a per-CPU interrupt on the CPU that it came to, with interrupts
-    // off, and passes the entry of that CPU.
-    let on = unsafe { OnCpu::new(entry.cpu) };
-
-    // SAFETY: The handler is dropped after the interrupt is freed.
-    let handler = unsafe { entry.handler.as_ref() };
-
-    // INVARIANT: This is the handler.
-    match handler.handle(&IrqContext(on)) {
-        IrqReturn::None => bindings::irqreturn::IRQ_NONE,
-        IrqReturn::Handled => bindings::irqreturn::IRQ_HANDLED,
     }
 }

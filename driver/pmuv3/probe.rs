@@ -32,7 +32,6 @@ use crate::{
     },
     percpu_irq::{
         self,
-        Interrupts,
         PerCpuIrq,
         Urgency, //
     },
@@ -135,28 +134,11 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
 
 /// Looks the interrupt up. `None` when the PMU has none.
 fn interrupt(pdev: &platform::Device<Core<'_>>) -> Result<Option<Arc<PerCpuIrq>>> {
-    match percpu_irq::of_platform(pdev) {
-        Ok(Interrupts::PerCpu(irq)) => Ok(Some(irq)),
-        Ok(Interrupts::None) => {
-            dev_warn!(pdev, "no irqs for PMU, sampling events not supported\n");
-            Ok(None)
-        }
-        Ok(Interrupts::Shared(count)) => {
-            dev_err!(
-                pdev,
-                "{count} SPIs, but this driver serves a PMU only by a PPI: use the C driver\n"
-            );
-            Err(ENODEV)
-        }
-        Err(EPROBE_DEFER) => Err(EPROBE_DEFER),
-        Err(error) => {
-            dev_err!(
-                pdev,
-                "cannot look the interrupt up ({error:?}): check the node's `interrupts`\n"
-            );
-            Err(error)
-        }
+    let irq = percpu_irq::of_platform(pdev)?;
+    if irq.is_none() {
+        dev_warn!(pdev, "no irqs for PMU, sampling events not supported\n");
     }
+    Ok(irq)
 }
 
 /// Makes sure that no other device programs the PMUs of these CPUs.
@@ -197,9 +179,8 @@ fn request(
     percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", urgency, handler).inspect_err(|error| {
         dev_err!(
             pdev,
-            "cannot have interrupt {} ({error:?}): if another driver has it, see \
-             /proc/interrupts\n",
-            irq.number()
+            "cannot have interrupt {irq} ({error:?}): if another driver has it, see \
+             /proc/interrupts\n"
         );
     })
 }

@@ -12,8 +12,8 @@
 //!
 //! # What is supported
 //!
-//! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI
-//!   or without an interrupt.
+//! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI,
+//!   with SPIs, or without an interrupt.
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
@@ -27,7 +27,7 @@
 //!
 //! # What is not supported
 //!
-//! - PMUs whose interrupts are SPIs, and ACPI.
+//! - ACPI.
 //! - The branch record buffer (FEAT_BRBE).
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1

@@ -7,7 +7,10 @@
 
 use core::{
     mem::transmute,
-    ptr::null_mut,
+    ptr::{
+        null,
+        null_mut, //
+    },
     sync::atomic::{
         AtomicPtr,
         Ordering::Relaxed, //
@@ -20,6 +23,7 @@ use kernel::{
         c_char,
         c_int,
         c_uint,
+        c_ulong,
         c_void, //
     },
     prelude::*, //
@@ -148,6 +152,18 @@ look_up! {
     /// The context of the task that runs on this CPU.
     fn perf_cpu_task_ctx() -> *mut perf_event_context = null_mut();
 
+    /// Requests an interrupt as an NMI.
+    fn request_nmi(
+        irq: c_uint,
+        handler: kernel_bindings::irq_handler_t,
+        flags: c_ulong,
+        name: *const c_char,
+        dev_id: *mut c_void
+    ) -> c_int = EINVAL.to_errno();
+
+    /// Frees an interrupt that was requested as an NMI.
+    fn free_nmi(irq: c_uint, dev_id: *mut c_void) -> *const c_void = null();
+
     /// Requests a per-CPU interrupt as an NMI.
     fn request_percpu_nmi(
         irq: c_uint,
@@ -157,7 +173,7 @@ look_up! {
         dev_id: *mut c_void
     ) -> c_int = EINVAL.to_errno();
 
-    /// Frees an interrupt that was requested as an NMI.
+    /// Frees a per-CPU interrupt that was requested as an NMI.
     fn free_percpu_nmi(irq: c_uint, dev_id: *mut c_void) = ();
 
     /// Makes an interrupt an NMI on this CPU.

@@ -4,6 +4,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -132,6 +133,16 @@ pub fn need_cpus(count: u32) -> Result<()> {
     if last + 1 < count {
         return Err(Skip(format!("needs {count} CPUs, there are {online}")).into());
     }
+    Ok(())
+}
+
+/// Fails unless the driver says that the PMU's interrupt is an NMI.
+pub fn need_nmis() -> Result<()> {
+    let log = Command::new("dmesg").output().context("dmesg")?;
+    ensure!(
+        String::from_utf8_lossy(&log.stdout).contains("counters available, using NMIs"),
+        "the driver does not say that it uses NMIs"
+    );
     Ok(())
 }
 

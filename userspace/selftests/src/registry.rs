@@ -149,6 +149,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         tests::module::TESTS,
         tests::faults::TESTS,
         tests::features::TESTS,
+        tests::spi::TESTS,
         tests::examples::TESTS,
         tests::clients::TESTS,
     ]

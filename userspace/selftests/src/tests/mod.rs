@@ -12,5 +12,6 @@ pub mod hotplug;
 pub mod module;
 pub mod ring;
 pub mod sampling;
+pub mod spi;
 pub mod sysfs;
 pub mod targets;

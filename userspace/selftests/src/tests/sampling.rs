@@ -3,7 +3,6 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -129,7 +128,11 @@ fn sampling(period: u64, fields: SampleFields) -> Attr {
 }
 
 /// The count and the records of an event while `work` runs.
-fn sample(attr: &Attr, target: Target<'_>, work: impl FnOnce()) -> Result<(u64, Records)> {
+pub(super) fn sample(
+    attr: &Attr,
+    target: Target<'_>,
+    work: impl FnOnce(),
+) -> Result<(u64, Records)> {
     let _rate = guest::SampleRate::unlimited()?;
     let event = counters::open(attr, target)?;
     let mut ring = Ring::map(&event, RING)?;
@@ -140,7 +143,7 @@ fn sample(attr: &Attr, target: Target<'_>, work: impl FnOnce()) -> Result<(u64, 
 }
 
 /// Fails unless there are as many samples as the count has periods, and none was lost.
-fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
+pub(super) fn check_number(records: &Records, count: u64, period: u64) -> Result<()> {
     let (got, want) = (records.samples.len() as u64, count / period);
     ensure!(
         got == want,
@@ -171,11 +174,7 @@ fn instructions() -> Result<()> {
 }
 
 fn count_by_nmi() -> Result<()> {
-    let log = Command::new("dmesg").output().context("dmesg")?;
-    ensure!(
-        String::from_utf8_lossy(&log.stdout).contains("counters available, using NMIs"),
-        "the driver does not say that it uses NMIs"
-    );
+    guest::need_nmis()?;
     count()
 }
 

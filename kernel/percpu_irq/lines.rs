@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! The interrupt numbers behind a [`PerCpuIrq`](super::PerCpuIrq), and how a CPU switches its own
+//! on and off.
+
+use crate::{
+    bindings,
+    percpu::{
+        LocalCell,
+        OnCpu,
+        PerCpu, //
+    }, //
+};
+use kernel::{
+    error::to_result,
+    ffi::c_uint,
+    fmt,
+    prelude::*,
+    sync::atomic::{
+        AtomicFlag,
+        Relaxed, //
+    }, //
+};
+
+/// The interrupt of each CPU.
+///
+/// # Invariants
+///
+/// - `Private::irq` is a per-CPU interrupt (`IRQ_PER_CPU_DEVID`).
+/// - The numbers in `Pinned` are 0, for a CPU without an interrupt, or ordinary interrupts. They do
+///   not change once there is a `PerCpuIrq`.
+pub(super) enum Lines {
+    /// One number, of which each CPU has an interrupt of its own.
+    Private {
+        irq: c_uint,
+        /// Whether it was requested as an NMI.
+        nmi: AtomicFlag,
+    },
+    /// A number for each CPU.
+    Pinned(PerCpu<LocalCell<u32>>),
+}
+
+impl Lines {
+    /// Enables the interrupt of this CPU, which must not be enabled.
+    pub(super) fn enable(&self, here: &OnCpu<'_>) -> Result {
+        match self {
+            Self::Private { irq, nmi } => {
+                if nmi.load(Relaxed) {
+                    // SAFETY: By the type invariant this is a per-CPU interrupt, which was
+                    // requested as an NMI. It is not enabled on this CPU, which is the one that
+                    // this acts on.
+                    to_result(unsafe { bindings::prepare_percpu_nmi(*irq) })?;
+                }
+
+                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
+                // that calls.
+                unsafe { bindings::enable_percpu_irq(*irq, bindings::IRQ_TYPE_NONE) };
+            }
+            Self::Pinned(numbers) => {
+                let irq = numbers.get(here).load();
+
+                // SAFETY: It may be called with interrupts off for an interrupt of a controller
+                // that is not behind a bus; such a one cannot pin interrupts, so they could not
+                // have been requested. This is the same call for an NMI.
+                unsafe { bindings::enable_irq(irq) };
+            }
+        }
+        Ok(())
+    }
+
+    /// Disables the interrupt of this CPU, which must be enabled. Its handler is not called again.
+    pub(super) fn disable(&self, here: &OnCpu<'_>) {
+        match self {
+            Self::Private { irq, nmi } => {
+                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
+                // that calls.
+                unsafe { bindings::disable_percpu_irq(*irq) };
+
+                if nmi.load(Relaxed) {
+                    // SAFETY: As above; `enable()` has prepared it on this CPU.
+                    unsafe { bindings::teardown_percpu_nmi(*irq) };
+                }
+            }
+            Self::Pinned(numbers) => {
+                let irq = numbers.get(here).load();
+
+                // SAFETY: As in `enable()`. It does not wait for the handler: that runs on this CPU
+                // only, so it does not run now.
+                unsafe { bindings::disable_irq_nosync(irq) };
+            }
+        }
+    }
+}
+
+/// Shows the interrupt numbers.
+impl fmt::Display for super::PerCpuIrq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers = match &self.lines {
+            Lines::Private { irq, .. } => return f.write_fmt(fmt!("{irq}")),
+            Lines::Pinned(numbers) => numbers,
+        };
+        let mut separator = "";
+        for cpu in crate::smp::cpus(self.affinity()) {
+            f.write_fmt(fmt!("{separator}{}", numbers.on(cpu).load()))?;
+            separator = ", ";
+        }
+        Ok(())
+    }
+}
