@@ -146,6 +146,7 @@ pub use self::{
     },
     registration::register,
     sample::{
+        clock,
         handle_interrupt,
         SampleData, //
     },

@@ -81,6 +81,7 @@ use crate::{
         Registers, //
     },
     smp,
+    statistics::Statistics,
     sysctl::Setting,
     sysfs,
     user::{
@@ -137,6 +138,8 @@ pub(crate) struct Pmuv3 {
     /// `None`: the PMU counts, but cannot sample.
     irq: Option<Arc<PerCpuIrq>>,
     states: PerCpu<CpuState>,
+    /// What happens, if somebody wants to know.
+    statistics: Option<Arc<Statistics>>,
 }
 
 impl Pmuv3 {
@@ -146,6 +149,7 @@ impl Pmuv3 {
         identity: Identity,
         claim: smp::Claim,
         irq: Option<Arc<PerCpuIrq>>,
+        statistics: Option<Arc<Statistics>>,
     ) -> Result<Self> {
         Ok(Self {
             model,
@@ -153,12 +157,18 @@ impl Pmuv3 {
             _claim: claim,
             irq,
             states: PerCpu::new(|_cpu| CpuState::new())?,
+            statistics,
         })
     }
 
     /// Returns the interrupt, if the PMU has one.
     pub(crate) fn irq(&self) -> Option<&PerCpuIrq> {
         self.irq.as_deref()
+    }
+
+    /// Returns the counters of this CPU whose overflow has not been handled.
+    pub(crate) fn overflows(&self) -> CounterSet {
+        self.identity.regs.pmovsclr()
     }
 
     /// Returns the CPUs that have this PMU: those that its interrupt goes to, or all.
@@ -410,6 +420,18 @@ impl Pmuv3 {
         }
         Ok(())
     }
+
+    /// Finds a counter for the event.
+    #[inline(always)]
+    fn place(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot> {
+        self.prepare(cpu)?;
+        let state = self.states.get(cpu);
+        let need = Stored::load(event).need;
+        let place = self.identity.layout.place(state.used(), need)?;
+        let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
+        state.occupy(place.counters(), need.reader);
+        Ok(slot)
+    }
 }
 
 #[vtable]
@@ -441,13 +463,11 @@ impl perf::Driver for Pmuv3 {
     }
 
     fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot> {
-        self.prepare(cpu)?;
-        let state = self.states.get(cpu);
-        let need = Stored::load(event).need;
-        let place = self.identity.layout.place(state.used(), need)?;
-        let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
-        state.occupy(place.counters(), need.reader);
-        Ok(slot)
+        let slot = self.place(cpu, event);
+        if let Some(statistics) = &self.statistics {
+            statistics.added(cpu, &slot);
+        }
+        slot
     }
 
     fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {

@@ -30,6 +30,7 @@ use crate::{
         self,
         Model, //
     },
+    module_parameters,
     percpu_irq::{
         self,
         PerCpuIrq,
@@ -50,6 +51,10 @@ use crate::{
         Claim,
         CpuList,
         Ownership, //
+    },
+    statistics::{
+        CountingHandler,
+        Statistics, //
     }, //
 };
 
@@ -104,10 +109,21 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
     let claim = claim(pdev, cpus)?;
     let identity = identify(pdev, cpus)?;
     let counters = identity.counters();
-    let pmu = Pmu::new(Pmuv3::new(model, identity, claim, irq.clone()))?;
+    let statistics = if module_parameters::statistics.value() {
+        Some(Statistics::new(counters)?)
+    } else {
+        None
+    };
+    let pmu = Pmu::new(Pmuv3::new(
+        model,
+        identity,
+        claim,
+        irq.clone(),
+        statistics.clone(),
+    ))?;
 
     let urgency = match &irq {
-        Some(irq) => request(pdev, irq, &pmu)?,
+        Some(irq) => request(pdev, irq, &pmu, statistics.clone())?,
         None => Urgency::Ordinary,
     };
     cpuhp::register(
@@ -117,6 +133,9 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
     )?;
     cpu_pm::register(pdev.as_ref(), Power(pmu.clone()))?;
     register(pdev, &pmu, model.name)?;
+    if let Some(statistics) = statistics {
+        statistics.show(pdev.as_ref(), model.name)?;
+    }
     dev_info!(
         pdev,
         "enabled with {} PMU driver, {} ({:x},{:08x}) counters available{}\n",
@@ -173,10 +192,18 @@ fn request(
     pdev: &platform::Device<Core<'_>>,
     irq: &Arc<PerCpuIrq>,
     pmu: &Arc<Pmu<Pmuv3>>,
+    statistics: Option<Arc<Statistics>>,
 ) -> Result<Urgency> {
+    let (dev, name, urgency) = (pdev.as_ref(), c"arm-pmu", Urgency::Nmi);
     let handler = OverflowHandler(pmu.clone());
-    let urgency = Urgency::Nmi;
-    percpu_irq::request(pdev.as_ref(), irq, c"arm-pmu", urgency, handler).inspect_err(|error| {
+    match statistics {
+        None => percpu_irq::request(dev, irq, name, urgency, handler),
+        Some(statistics) => {
+            let handler = CountingHandler::new(handler, statistics);
+            percpu_irq::request(dev, irq, name, urgency, handler)
+        }
+    }
+    .inspect_err(|error| {
         dev_err!(
             pdev,
             "cannot have interrupt {irq} ({error:?}): if another driver has it, see \

@@ -19,6 +19,7 @@
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
 //! - Counters that user space reads itself (`kernel.perf_user_access`).
 //! - Interrupts as pseudo-NMIs, where the kernel has them.
+//! - Statistics in debugfs, if asked for (`statistics=1`).
 //! - CPUs that go off and on line while events are open, that lose their registers while they idle,
 //!   and binding and unbinding at any time.
 //!
@@ -36,7 +37,8 @@
 //! # Where to read on
 //!
 //! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
-//! [`hotplug`] follows the CPUs, [`power`] those that sleep, and [`user`] what user space may read.
+//! [`hotplug`] follows the CPUs, [`power`] those that sleep, [`user`] what user space may read, and
+//! [`statistics`] what happens.
 //! [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and [`counters`] are plain
 //! logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
@@ -89,6 +91,7 @@ mod power;
 mod probe;
 mod refusal;
 mod regs;
+mod statistics;
 mod sysfs;
 mod user;
 
@@ -137,4 +140,10 @@ module! {
     authors: ["The rust-pmu authors"],
     description: "Arm PMUv3 performance monitors driver",
     license: "GPL v2",
+    params: {
+        statistics: bool {
+            default: false,
+            description: "Count what happens on each CPU, in a folder of debugfs for each PMU",
+        },
+    },
 }

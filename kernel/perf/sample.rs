@@ -79,6 +79,14 @@ impl<T: Driver> Event<T> {
     }
 }
 
+/// The time that [`handle_interrupt`] goes by, in nanoseconds. It can be asked for anywhere, in an
+/// NMI too.
+#[inline]
+pub fn clock() -> u64 {
+    // SAFETY: It can be called from any context.
+    unsafe { bindings::sched_clock() }
+}
+
 /// Runs the handler of an interrupt that comes from counters, and lets perf core know how long it
 /// took, so that it can lower the rate of samples (`/proc/sys/kernel/perf_cpu_time_max_percent`).
 #[inline]
@@ -86,13 +94,11 @@ pub fn handle_interrupt(irq: &IrqContext<'_>, handler: impl FnOnce() -> IrqRetur
     // Perf core keeps the account for each CPU; in an interrupt handler this CPU is the one.
     let _ = irq;
 
-    // SAFETY: It can be called from any context.
-    let start = unsafe { bindings::sched_clock() };
-
+    let start = clock();
     let result = handler();
 
-    // SAFETY: As above; and perf core expects the second call in interrupt context.
-    unsafe { bindings::perf_sample_event_took(bindings::sched_clock().wrapping_sub(start)) };
+    // SAFETY: Perf core expects this call in interrupt context.
+    unsafe { bindings::perf_sample_event_took(clock().wrapping_sub(start)) };
 
     result
 }

@@ -2,6 +2,7 @@
 //! Loading, unloading, unbinding and rebinding the driver, which the C driver cannot: it is built
 //! in and has no way to unbind.
 
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use perfshim::{Attr, Event, Rate, SampleFields, Target};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::counters::{self, CYCLES};
+use super::sampling::{check_number, sample};
+use crate::counters::{self, CYCLES, user};
 use crate::guest::{self, Pmu};
 use crate::registry::Test;
 use crate::tap::Skip;
@@ -51,6 +53,15 @@ pub const TESTS: &[Test] = &[
         busy,
     )
     .drivers("rust"),
+    Test::new(
+        "module-statistics",
+        "with statistics=1 a folder in debugfs counts what happens, and without it is not there (C: \
+         has none)",
+        statistics,
+    )
+    .core()
+    .drivers("rust")
+    .icount(),
     Test::new(
         "module-unload-after-unbind",
         "after an unbind rmmod works, with revoked events still open (C: built in)",
@@ -139,8 +150,13 @@ impl Binding {
 }
 
 fn load() -> Result<()> {
+    load_with(c"")
+}
+
+/// Loads the module with these parameters.
+fn load_with(parameters: &CStr) -> Result<()> {
     let file = File::open(FILE).map_err(|error| Skip(format!("{FILE}: {error}")))?;
-    rustix::system::finit_module(&file, c"", 0).with_context(|| format!("loading {FILE}"))
+    rustix::system::finit_module(&file, parameters, 0).with_context(|| format!("loading {FILE}"))
 }
 
 /// Unloads the module, as rmmod does: without waiting for its users to go.
@@ -354,6 +370,66 @@ fn unload_after_unbind() -> Result<()> {
     check_revoked(&events)?;
     drop(events);
     check_counts()
+}
+
+/// The folder in debugfs of the PMU.
+const STATISTICS: &str = "/sys/kernel/debug/armv8_pmuv3";
+
+/// What the driver says happened on CPU 0: the value behind `name`, which for an overflow is the index
+/// of a counter with a colon.
+fn statistic(name: &str) -> Result<u64> {
+    let text = guest::read(format!("{STATISTICS}/cpus"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu0 "));
+    let words = line.with_context(|| format!("{text:?} has no CPU 0"))?;
+    let (_, rest) = words
+        .split_once(name)
+        .with_context(|| format!("{words:?} has no {name:?}"))?;
+    let value = rest.split_whitespace().next();
+    Ok(value.context("a name without a value")?.parse()?)
+}
+
+fn statistics() -> Result<()> {
+    const PERIOD: u64 = 100_003;
+    let absent = || {
+        let there = Path::new(STATISTICS).exists();
+        ensure!(!there, "{STATISTICS} is there");
+        Ok(())
+    };
+    absent()?;
+    unload_soon()?;
+    load_with(c"statistics=1")?;
+
+    let attr = user(CYCLES).sample(Rate::Period(PERIOD), SampleFields::IP);
+    let (count, records) = sample(&attr, Target::ThisThread, || {
+        workloads::run_loop(1_000_000);
+    })?;
+    check_number(&records, count, PERIOD)?;
+    let samples = records.samples.len() as u64;
+    // The cycle counter's index.
+    let (interrupts, overflows) = (statistic("interrupts ")?, statistic(" 31:")?);
+    ensure!(
+        interrupts == samples && overflows == samples && statistic("spurious ")? == 0,
+        "{samples} samples of cycles were {interrupts} interrupts and {overflows} overflows"
+    );
+    ensure!(
+        statistic("longest_ns ")? > 0 && statistic("placed ")? > 0 && statistic("refused ")? == 0,
+        "one event has a counter to itself"
+    );
+    let placed = statistic("placed ")?;
+    let events = (0..8)
+        .map(|_| counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread))
+        .collect::<Result<Vec<_>>>()?;
+    ensure!(
+        statistic("placed ")? > placed && statistic("refused ")? > 0,
+        "eight events have got seven counters"
+    );
+    drop(events);
+
+    Binding::find()?.unbind()?;
+    absent()?;
+    unload_soon()?;
+    load()?;
+    absent()
 }
 
 /// Opens, samples, reads and closes events in each of several threads, whatever the driver does,
