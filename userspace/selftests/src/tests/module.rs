@@ -91,9 +91,6 @@ pub const TESTS: &[Test] = &[
         "the module is loaded and unloaded under load (C: built in)",
         load_storm,
     )
-    // On the debug kernel perf core warns in about one run of three, in event_function(): an open
-    // question, see docs/debugging.md.
-    .kernels("release,stock")
     .drivers("rust")
     .smp(4)
     .timeout(240),
