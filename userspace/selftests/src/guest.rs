@@ -136,11 +136,17 @@ pub fn need_cpus(count: u32) -> Result<()> {
     Ok(())
 }
 
+/// What the kernel has said so far.
+pub fn log() -> Result<String> {
+    let output = Command::new("dmesg").output().context("dmesg")?;
+    ensure!(output.status.success(), "dmesg: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// Fails unless the driver says that the PMU's interrupt is an NMI.
 pub fn need_nmis() -> Result<()> {
-    let log = Command::new("dmesg").output().context("dmesg")?;
     ensure!(
-        String::from_utf8_lossy(&log.stdout).contains("counters available, using NMIs"),
+        log()?.contains("counters available, using NMIs"),
         "the driver does not say that it uses NMIs"
     );
     Ok(())

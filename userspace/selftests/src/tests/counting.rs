@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Counts, against loops that retire a known number of instructions.
 
-use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use perfshim::{Attr, Capabilities, Exclude, Hardware, Ring, Target};
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
 
@@ -227,9 +226,8 @@ fn filter_guest_hv() -> Result<()> {
 
 /// Fails unless the kernel runs at EL2.
 fn need_el2() -> Result<()> {
-    let log = Command::new("dmesg").output().context("dmesg")?;
     ensure!(
-        String::from_utf8_lossy(&log.stdout).contains("CPU(s) started at EL2"),
+        guest::log()?.contains("CPU(s) started at EL2"),
         "the kernel does not say that it runs at EL2"
     );
     Ok(())

@@ -166,5 +166,12 @@ fn rebind() -> Result<()> {
 
 fn rebind_nmi() -> Result<()> {
     guest::need_nmis()?;
-    rebind()
+    rebind()?;
+    // The GIC makes an interrupt an ordinary one only while it has it masked.
+    let log = guest::log()?;
+    ensure!(
+        !log.contains("Cannot set NMI property"),
+        "an interrupt was freed that the GIC had enabled"
+    );
+    Ok(())
 }
