@@ -76,16 +76,6 @@ impl Machine {
         Ok(())
     }
 
-    /// Stops the timers by which the scheduler reserves time for ordinary tasks, on kernels that let
-    /// one: Linux 7.3's can start one that runs already, and warns of it, when a host is so busy that
-    /// the guest falls far behind.
-    pub fn stop_servers(&self) {
-        for cpu in 0..self.cpus {
-            let file = format!("/sys/kernel/debug/sched/fair_server/cpu{cpu}/runtime");
-            let _ = write(file, "0");
-        }
-    }
-
     /// Limits the samples a second, and has the kernel lower that when they take more than
     /// `percent` of the time; never, if that is 0.
     pub fn limit_sampling(&self, rate: u64, percent: u32) -> Result<(), Errno> {

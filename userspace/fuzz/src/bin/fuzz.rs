@@ -81,7 +81,6 @@ fn run(args: &Args) -> Result<()> {
         }
     );
     catch_traps();
-    machine.stop_servers();
     Gate::set_up().context("a semaphore")?;
     // A tick is to have time for other things than samples, whatever is asked for.
     machine.limit_sampling(2000, 25)?;
