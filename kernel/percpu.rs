@@ -65,9 +65,11 @@ use kernel::{
 ///
 /// # Invariants
 ///
-/// While the value exists, the code that owns it runs on `cpu` with interrupts disabled.
+/// While the value exists, the code that owns it runs on `cpu` with interrupts disabled, and `offset`
+/// is the CPU's.
 pub struct OnCpu<'a> {
     cpu: CpuId,
+    offset: usize,
     // Neither `Send` nor `Sync`: another thread may be on another CPU.
     _here: PhantomData<(&'a (), *mut ())>,
 }
@@ -86,6 +88,7 @@ impl OnCpu<'_> {
         // INVARIANT: The caller promises it.
         Self {
             cpu,
+            offset: offset_of(cpu),
             _here: PhantomData,
         }
     }
@@ -99,7 +102,7 @@ impl OnCpu<'_> {
     pub unsafe fn current() -> Self {
         // SAFETY: The caller keeps interrupts off, so the CPU that it is on now is the one it
         // stays on.
-        unsafe { Self::new(CpuId::current()) }
+        unsafe { Self::new(this_cpu()) }
     }
 
     /// The CPU.
@@ -107,20 +110,64 @@ impl OnCpu<'_> {
     pub fn cpu(&self) -> CpuId {
         self.cpu
     }
+
+    /// The address of this CPU's copy of the per-CPU object that `base` stands for.
+    #[inline]
+    pub(crate) fn address<T>(&self, base: *const T) -> *const T {
+        address_at(base, self.offset)
+    }
+}
+
+/// The CPU that runs the caller: [`CpuId::current`] without a call into C, which the callbacks of
+/// perf would make with each context switch.
+#[cfg(CONFIG_ARM64)]
+#[inline]
+fn this_cpu() -> CpuId {
+    let current: *const bindings::task_struct;
+
+    // SAFETY: In the kernel SP_EL0 holds the address of the task that runs, as C's get_current()
+    // knows. To read it has no effect.
+    unsafe {
+        core::arch::asm!(
+            "mrs {}, sp_el0",
+            out(reg) current,
+            options(nomem, nostack, preserves_flags),
+        )
+    };
+
+    // SAFETY: The task cannot end while it runs. The scheduler notes there which CPU it runs on,
+    // before it does.
+    unsafe { CpuId::from_u32_unchecked((&raw const (*current).thread_info.cpu).read_volatile()) }
+}
+
+#[cfg(not(CONFIG_ARM64))]
+#[inline]
+fn this_cpu() -> CpuId {
+    CpuId::current()
+}
+
+/// How far `cpu`'s copies of per-CPU objects are from what stands for the objects.
+#[inline]
+fn offset_of(cpu: CpuId) -> usize {
+    let offsets: *const usize = (&raw const bindings::__per_cpu_offset).cast();
+
+    // SAFETY: The kernel fills `__per_cpu_offset` at boot and never changes it again; it has an
+    // entry for each CPU number below `nr_cpu_ids`, and so for each `CpuId`.
+    unsafe { *offsets.add(cpu.as_u32() as usize) }
+}
+
+/// The address of a copy of the per-CPU object that `base` stands for.
+#[inline]
+fn address_at<T>(base: *const T, offset: usize) -> *const T {
+    // `base` and the result lie in different objects as far as Rust is concerned: the per-CPU
+    // areas are memory that C made, whose provenance is exposed.
+    core::ptr::with_exposed_provenance(base.expose_provenance().wrapping_add(offset))
 }
 
 /// The address of `cpu`'s copy of the per-CPU object that `base` stands for.
 #[inline]
 pub(crate) fn address_on<T>(base: *const T, cpu: CpuId) -> *const T {
-    let offsets: *const usize = (&raw const bindings::__per_cpu_offset).cast();
-
-    // SAFETY: The kernel fills `__per_cpu_offset` at boot and never changes it again; it has an
-    // entry for each CPU number below `nr_cpu_ids`, and so for each `CpuId`.
-    let offset = unsafe { *offsets.add(cpu.as_u32() as usize) };
-
-    // `base` and the result lie in different objects as far as Rust is concerned: the per-CPU
-    // areas are memory that C made, whose provenance is exposed.
-    core::ptr::with_exposed_provenance(base.expose_provenance().wrapping_add(offset))
+    address_at(base, offset_of(cpu))
 }
 
 /// One `T` for each possible CPU.
@@ -178,8 +225,9 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
     /// The value of this CPU.
     #[inline]
     pub fn get<'a>(&'a self, on: &'a OnCpu<'_>) -> &'a T {
-        // SAFETY: A CPU that runs code is a possible one.
-        unsafe { self.at(on.cpu()) }
+        // SAFETY: A CPU that runs code is a possible one, so by the type invariant its copy is a
+        // valid `T`. It lives as long as `self`, and only shared references to it are made.
+        unsafe { &*on.address(self.base.as_ptr()) }
     }
 
     /// The value of `cpu`. What is read there may change at any time.
@@ -193,17 +241,9 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
             smp::cpus(possible).next().unwrap_or(cpu)
         };
 
-        // SAFETY: `cpu` is in the set of possible CPUs, which has at least one member.
-        unsafe { self.at(cpu) }
-    }
-
-    /// # Safety
-    ///
-    /// `cpu` must be a possible CPU.
-    #[inline]
-    unsafe fn at(&self, cpu: CpuId) -> &T {
-        // SAFETY: By the type invariant the copy of a possible CPU is a valid `T`; it lives as long
-        // as `self`, and only shared references to it are made.
+        // SAFETY: `cpu` is in the set of possible CPUs, which has at least one member. By the type
+        // invariant its copy is a valid `T`; it lives as long as `self`, and only shared references
+        // to it are made.
         unsafe { &*address_on(self.base.as_ptr(), cpu) }
     }
 

@@ -71,7 +71,6 @@ use crate::{
     bindings,
     cpuhp,
     percpu::{
-        address_on,
         LocalCell,
         OnCpu,
         PerCpu, //
@@ -131,7 +130,7 @@ impl IrqContext<'_> {
     /// The registers of the interrupted code. C's `get_irq_regs()`.
     #[inline]
     pub(crate) fn regs(&self) -> *mut bindings::pt_regs {
-        let here = address_on(&raw const bindings::__irq_regs, self.cpu());
+        let here = self.address(&raw const bindings::__irq_regs);
 
         // SAFETY: `here` is this CPU's copy of `__irq_regs`, which only interrupt entry and exit
         // on this CPU write: they cannot run during the handler, or restore the value.

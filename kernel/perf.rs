@@ -43,6 +43,7 @@
 //!             EventAttr,
 //!             FormatAttr, //
 //!         },
+//!         Active,
 //!         Capabilities,
 //!         CounterWidth,
 //!         Event,
@@ -86,14 +87,17 @@
 //!         }
 //!     }
 //!
-//!     fn add(&self, _cpu: &OnCpu<'_>, _event: &Event<Self>) -> Result<Slot> {
+//!     fn add(
+//!         &self,
+//!         _cpu: &OnCpu<'_>,
+//!         _event: &Event<Self>,
+//!         _active: &Active<'_, Self>,
+//!     ) -> Result<Slot> {
 //!         Slot::new(0).ok_or(ENOSPC)
 //!     }
 //!
-//!     fn del(&self, _cpu: &OnCpu<'_>, _event: &Event<Self>, _slot: Slot) {}
-//!
 //!     fn start(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, _slot: Slot) {
-//!         let _ = event.set_period(CounterWidth::BITS_64, |start| self.0.store(start, Relaxed));
+//!         self.0.store(event.set_period(CounterWidth::BITS_64), Relaxed);
 //!     }
 //!
 //!     fn stop(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, _slot: Slot) {
@@ -135,10 +139,7 @@ pub use self::{
         Member,
         NewEvent, //
     },
-    period::{
-        CounterWidth,
-        Period, //
-    },
+    period::CounterWidth,
     pmu::{
         Active,
         Pmu,
@@ -212,11 +213,14 @@ pub trait Driver: Send + Sync + Sized + 'static {
 
     /// Reserves a slot of this CPU for an event. It is started later, if at all.
     ///
-    /// The slot must be free. Any error makes perf core try again when other events have left.
-    fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot>;
+    /// The slot must be free: not in the [set](Active::set) of those that are `active` already. Any
+    /// error makes perf core try again when other events have left.
+    fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>, active: &Active<'_, Self>) -> Result<Slot>;
 
-    /// Gives up the slot of an event, which has been stopped.
-    fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot);
+    /// Forgets an event, which has been stopped, and whose slot is free already.
+    fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let _ = (cpu, event, slot);
+    }
 
     /// Sets the [period](Event::set_period) of an event and lets it count.
     fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot);

@@ -61,6 +61,21 @@ pub fn online() -> &'static Cpumask {
     unsafe { Cpumask::from_raw(&raw const bindings::__cpu_online_mask) }
 }
 
+/// Whether `cpu` is in `mask`: [`Cpumask::test`] without a call into C, for paths that are taken
+/// with each context switch.
+#[inline]
+pub fn contains(mask: &Cpumask, cpu: CpuId) -> bool {
+    const BITS: usize = usize::BITS as usize;
+    let cpu = cpu.as_u32() as usize;
+    let words: *const usize = core::ptr::from_ref(mask).cast();
+
+    // SAFETY: `Cpumask` is a transparent wrapper of C's struct, an array of words that has a bit for
+    // each number that a `CpuId` can be. Others may change it meanwhile.
+    let word = unsafe { words.add(cpu / BITS).read_volatile() };
+
+    word >> (cpu % BITS) & 1 != 0
+}
+
 /// The CPUs of `mask` in ascending order.
 pub fn cpus(mask: &Cpumask) -> impl Iterator<Item = CpuId> + '_ {
     (0..nr_cpu_ids())

@@ -24,17 +24,19 @@
 //! ```
 
 use crate::bindings;
-use core::ptr::NonNull;
+use core::{
+    ptr::NonNull,
+    sync::atomic::{
+        AtomicI32,
+        Ordering::Relaxed, //
+    }, //
+};
 use kernel::{
     ffi::{
         c_int,
         c_void, //
     },
-    prelude::*,
-    sync::atomic::{
-        Atomic,
-        Relaxed, //
-    }, //
+    prelude::*, //
 };
 
 /// The value of a [`Flag`].
@@ -49,8 +51,9 @@ pub enum Setting {
 /// What a file that holds 0 or 1 is about.
 #[repr(C)]
 pub struct Flag {
-    // C writes it, as a word of its own.
-    value: Atomic<i32>,
+    // C writes it, as a word of its own. It is not for ordering anything, and a load of
+    // `kernel::sync::atomic` would be a call.
+    value: AtomicI32,
     changed: fn(Setting),
 }
 
@@ -59,7 +62,7 @@ impl Flag {
     /// process context.
     pub const fn new(changed: fn(Setting)) -> Self {
         Self {
-            value: Atomic::new(0),
+            value: AtomicI32::new(0),
             changed,
         }
     }

@@ -18,6 +18,9 @@ impl Counter {
     /// The most event counters that the architecture allows; their indexes are 0 to 30.
     pub(crate) const MAX_EVENT_COUNTERS: u8 = 31;
 
+    /// How many counters there can be.
+    pub(crate) const COUNT: usize = 33;
+
     /// The cycle counter, PMCCNTR_EL0.
     pub(crate) const CYCLE: Self = Self(31);
 
@@ -74,6 +77,9 @@ impl CounterSet {
     /// Every counter that the architecture knows.
     pub(crate) const ALL: Self = Self(0x1_ffff_ffff);
 
+    /// The counters that count one event only.
+    pub(crate) const FIXED: Self = Self(0x1_8000_0000);
+
     /// Returns the set with the bits of a set register; bits without a counter are dropped.
     #[inline]
     pub(crate) const fn from_bits(bits: u64) -> Self {
@@ -101,10 +107,23 @@ impl CounterSet {
         Self(self.0 | Self::from_counter(counter).0)
     }
 
+    /// Returns the set with the counters below each of its counters added: with an odd event
+    /// counter that is the even one that it is [chained to](Counter::chained_to).
+    #[inline]
+    pub(crate) const fn with_lower_neighbours(self) -> Self {
+        Self(self.0 | self.0 >> 1)
+    }
+
     /// Returns whether `counter` is in the set.
     #[inline]
     pub(crate) const fn contains(self, counter: Counter) -> bool {
         self.0 & Self::from_counter(counter).0 != 0
+    }
+
+    /// Returns whether the set has one counter.
+    #[inline]
+    pub(crate) const fn is_one(self) -> bool {
+        self.0 != 0 && self.0 & (self.0 - 1) == 0
     }
 
     /// Returns whether every counter of `other` is in this set.

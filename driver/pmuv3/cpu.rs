@@ -8,8 +8,12 @@
 //! until perf core has taken them away.
 
 use crate::{
+    bank::Bank,
     counters::CounterSet,
-    layout::Reader,
+    layout::{
+        Place,
+        Reader, //
+    },
     percpu::LocalCell, //
 };
 
@@ -20,16 +24,6 @@ pub(crate) enum Warmth {
     Cold,
     /// The registers hold what the driver wrote.
     Ready,
-}
-
-/// Whether perf core lets the PMU of a CPU run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    /// It makes changes, so nothing may count. An overflow can be handled all the same: one that
-    /// has happened before, by an NMI.
-    Disabled,
-    /// It does.
-    Enabled,
 }
 
 /// Whether the registers of a CPU's PMU are open to user space.
@@ -50,8 +44,8 @@ pub(crate) enum Access {
 /// It is changed on that CPU with interrupts off, or while the CPU is down.
 pub(crate) struct CpuState {
     ready: LocalCell<bool>,
-    enabled: LocalCell<bool>,
-    used: LocalCell<u64>,
+    bank: Bank,
+    partners: LocalCell<u64>,
     for_user: LocalCell<u64>,
     open: LocalCell<bool>,
     shown: LocalCell<u64>,
@@ -62,8 +56,8 @@ impl CpuState {
     pub(crate) fn new() -> Self {
         Self {
             ready: LocalCell::new(false),
-            enabled: LocalCell::new(true),
-            used: LocalCell::new(0),
+            bank: Bank::new(),
+            partners: LocalCell::new(0),
             for_user: LocalCell::new(0),
             open: LocalCell::new(false),
             shown: LocalCell::new(0),
@@ -85,26 +79,16 @@ impl CpuState {
         self.ready.store(warmth == Warmth::Ready);
     }
 
-    /// Returns whether perf core lets the PMU run.
+    /// Returns what the registers hold.
     #[inline]
-    pub(crate) fn phase(&self) -> Phase {
-        if self.enabled.load() {
-            Phase::Enabled
-        } else {
-            Phase::Disabled
-        }
+    pub(crate) fn bank(&self) -> &Bank {
+        &self.bank
     }
 
-    /// Notes whether perf core lets the PMU run.
+    /// Returns the even counters of pairs. The odd ones are the slots of the events.
     #[inline]
-    pub(crate) fn set_phase(&self, phase: Phase) {
-        self.enabled.store(phase == Phase::Enabled);
-    }
-
-    /// Returns the counters that events occupy.
-    #[inline]
-    pub(crate) fn used(&self) -> CounterSet {
-        CounterSet::from_bits(self.used.load())
+    pub(crate) fn partners(&self) -> CounterSet {
+        CounterSet::from_bits(self.partners.load())
     }
 
     /// Returns the counters that events occupy which user space reads itself.
@@ -112,23 +96,29 @@ impl CpuState {
         CounterSet::from_bits(self.for_user.load())
     }
 
-    /// Notes that an event occupies `counters`, to be read by `reader`.
-    #[inline]
-    pub(crate) fn occupy(&self, counters: CounterSet, reader: Reader) {
-        self.used.store(self.used().union(counters).bits());
+    /// Notes that an event that takes a pair or that user space reads is at `place`.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn occupy(&self, place: Place, reader: Reader) {
+        if let Some(even) = place.even() {
+            self.partners.store(self.partners().with(even).bits());
+        }
         if reader == Reader::User {
-            self.for_user.store(self.for_user().union(counters).bits());
+            self.for_user
+                .store(self.for_user().with(place.counter).bits());
         }
     }
 
-    /// Notes that no event occupies `counters` any more.
-    #[inline]
-    pub(crate) fn vacate(&self, counters: CounterSet, reader: Reader) {
-        self.used.store(self.used().without(counters).bits());
-        if reader == Reader::User {
-            self.for_user
-                .store(self.for_user().without(counters).bits());
+    /// Notes that it is there no more.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn vacate(&self, place: Place) {
+        if let Some(even) = place.even() {
+            self.partners
+                .store(self.partners().without(even.into()).bits());
         }
+        self.for_user
+            .store(self.for_user().without(place.counter.into()).bits());
     }
 
     /// Returns whether the registers are open to user space.

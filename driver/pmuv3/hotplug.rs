@@ -50,6 +50,6 @@ impl cpuhp::Callbacks for Hotplug {
         if let Some(irq) = self.0.irq() {
             irq.disable(cpu);
         }
-        self.0.retire(cpu);
+        self.0.retire(cpu, &self.0.active(cpu));
     }
 }

@@ -19,10 +19,9 @@ use crate::{
     },
     perf::{
         self,
+        Active,
         Event,
-        Period,
         Pmu,
-        SampleData,
         Slot, //
     },
     pmu::Pmuv3, //
@@ -34,22 +33,17 @@ pub(crate) struct OverflowHandler(pub(crate) Arc<Pmu<Pmuv3>>);
 impl percpu_irq::Handler for OverflowHandler {
     fn handle(&self, irq: &IrqContext<'_>) -> IrqReturn {
         perf::handle_interrupt(irq, || {
-            let overflowed = self.0.take_overflows();
-            if overflowed.is_empty() {
-                return IrqReturn::None;
-            }
-            self.sample(irq, overflowed);
-            IrqReturn::Handled
+            let active = self.0.active(irq);
+            self.0.handle_overflows(irq, &active, |overflowed| {
+                self.sample(irq, &active, overflowed);
+            })
         })
     }
 }
 
 impl OverflowHandler {
-    /// Serves the events on the counters that overflowed. Meanwhile no counter of this CPU counts,
-    /// so that the members of a group stay comparable.
-    fn sample(&self, irq: &IrqContext<'_>, overflowed: CounterSet) {
-        self.0.halt(irq);
-        let active = self.0.active(irq);
+    /// Serves the events on the counters that overflowed.
+    fn sample(&self, irq: &IrqContext<'_>, active: &Active<'_, Pmuv3>, overflowed: CounterSet) {
         for counter in overflowed.intersection(CounterSet::from_bits(active.set())) {
             let event = Slot::new(counter.index())
                 .and_then(|slot| active.get(slot).map(|event| (slot, event)));
@@ -62,7 +56,6 @@ impl OverflowHandler {
                 }
             }
         }
-        self.0.run(irq);
     }
 
     fn serve(&self, irq: &IrqContext<'_>, slot: Slot, event: &Event<Pmuv3>) {
@@ -70,10 +63,10 @@ impl OverflowHandler {
         let Some(place) = self.0.place_of(slot, need) else {
             return;
         };
-        event.update(need.length.into(), || self.0.count(place));
-        let sample = SampleData::new(event.last_period());
-        let period = event.set_period(need.length.into(), |count| self.0.set_count(place, count));
-        if period == Period::Elapsed {
+        self.0.update(event, place, need.length);
+        let (start, sample) = event.next_period(need.length.into());
+        self.0.set_count(place, start);
+        if let Some(sample) = sample {
             event.overflow(irq, sample);
         }
     }

@@ -17,11 +17,21 @@ use crate::{
 
 /// The event counters of a PMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u64)]
 pub(crate) enum EventCounters {
     /// 32 bits; a pair makes 64.
-    Bits32,
+    Bits32 = CounterSet::FIXED.bits(),
     /// 64 bits (FEAT_PMUv3p5, with PMCR_EL0.LP set).
-    Bits64,
+    Bits64 = CounterSet::ALL.bits(),
+}
+
+impl EventCounters {
+    /// Returns the counters that have 64 bits, whether the PMU has them or not.
+    #[inline]
+    const fn wide(self) -> CounterSet {
+        // The numbers of the variants are just that: this is on the path of each context switch.
+        CounterSet::from_bits(self as u64)
+    }
 }
 
 /// Whether CPU_CYCLES may be counted in the cycle counter.
@@ -40,6 +50,18 @@ pub(crate) enum Length {
     Bits32,
     /// 64 bits.
     Bits64,
+}
+
+impl Length {
+    /// Returns the largest count before the overflow. As a mask it leaves the count of what a
+    /// counter holds.
+    #[inline]
+    pub(crate) const fn largest(self) -> u64 {
+        match self {
+            Self::Bits32 => 0xffff_ffff,
+            Self::Bits64 => u64::MAX,
+        }
+    }
 }
 
 /// Who reads the counter: the format field `rdpmc`.
@@ -65,33 +87,23 @@ pub(crate) struct Need {
 /// How an event's count lies in the hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fit {
-    /// In one counter that is as wide as the event.
-    Exact,
-    /// A 32-bit event in a 64-bit counter. The upper half is filled with ones, so that the counter
-    /// overflows, and interrupts, when the lower half does.
-    Biased,
+    /// A 32-bit event in a 32-bit counter.
+    Narrow,
+    /// An event of either length in a 64-bit counter. The upper half of a 32-bit event is filled
+    /// with ones, so that the counter overflows, and interrupts, when the lower half does.
+    Wide,
     /// A 64-bit event in two 32-bit counters: the odd one counts the overflows of the even one.
     Pair,
 }
 
 impl Fit {
-    const UPPER: u64 = 0xffff_ffff_0000_0000;
-
-    /// Returns what a counter must hold for the event to stand at `count`.
+    /// Returns what a counter must hold for the event to overflow when `start`, the value of an
+    /// imagined counter of 64 bits, does.
     #[inline]
-    pub(crate) const fn to_hardware(self, count: u64) -> u64 {
+    pub(crate) const fn to_hardware(self, start: u64) -> u64 {
         match self {
-            Self::Biased => count | Self::UPPER,
-            Self::Exact | Self::Pair => count,
-        }
-    }
-
-    /// Returns where the event stands when a counter holds `value`.
-    #[inline]
-    pub(crate) const fn to_count(self, value: u64) -> u64 {
-        match self {
-            Self::Biased => value & !Self::UPPER,
-            Self::Exact | Self::Pair => value,
+            Self::Narrow => start & Length::Bits32.largest(),
+            Self::Wide | Self::Pair => start,
         }
     }
 }
@@ -106,13 +118,22 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Returns the even counter of a pair.
+    #[inline]
+    pub(crate) fn even(self) -> Option<Counter> {
+        match self.fit {
+            Fit::Pair => self.counter.chained_to(),
+            Fit::Narrow | Fit::Wide => None,
+        }
+    }
+
     /// Returns the counters that the event occupies.
     #[inline]
     pub(crate) fn counters(self) -> CounterSet {
         let set = CounterSet::from(self.counter);
-        match (self.fit, self.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => set.with(even),
-            _ => set,
+        match self.fit {
+            Fit::Pair => set.with_lower_neighbours(),
+            Fit::Narrow | Fit::Wide => set,
         }
     }
 }
@@ -137,6 +158,7 @@ impl Layout {
     /// # Errors
     ///
     /// [`Refusal::NoCounter`] when every counter that could take the event is in use.
+    #[inline]
     pub(crate) fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
         let free = self.counters.without(used);
         let counter = self
@@ -152,14 +174,10 @@ impl Layout {
     /// Returns how the count of an event lies in a counter that [`Layout::place`] chose for it.
     #[inline]
     pub(crate) fn fit(&self, counter: Counter, need: Need) -> Fit {
-        let wide = match self.event_counters {
-            EventCounters::Bits64 => true,
-            EventCounters::Bits32 => !counter.counts_any_event(),
-        };
-        match (need.length, wide) {
-            (Length::Bits32, true) => Fit::Biased,
-            (Length::Bits64, false) => Fit::Pair,
-            (Length::Bits32, false) | (Length::Bits64, true) => Fit::Exact,
+        match (self.event_counters.wide().contains(counter), need.length) {
+            (true, _) => Fit::Wide,
+            (false, Length::Bits32) => Fit::Narrow,
+            (false, Length::Bits64) => Fit::Pair,
         }
     }
 
@@ -286,12 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn a_biased_count_overflows_at_32_bits() {
+    fn a_32_bit_event_overflows_at_32_bits() {
         let layout = layout(0x8000_003f, EventCounters::Bits32);
         let fit = layout.fit(Counter::CYCLE, CYCLES_32);
-        assert_eq!(fit, Fit::Biased);
-        assert_eq!(fit.to_hardware(0xffff_fffe).wrapping_add(2), 0);
-        assert_eq!(fit.to_count(fit.to_hardware(5)), 5);
-        assert_eq!(layout.fit(Counter::CYCLE, CYCLES_64), Fit::Exact);
+        assert_eq!(fit, Fit::Wide);
+        assert_eq!(fit.to_hardware(0xffff_ffff_ffff_fffe).wrapping_add(2), 0);
+        // The cycle counter is in use.
+        let place = layout.place(CounterSet::from(Counter::CYCLE), CYCLES_32);
+        assert_eq!(place.map(|place| place.fit), Ok(Fit::Narrow));
+        assert_eq!(Fit::Narrow.to_hardware(0xffff_ffff_ffff_fffe), 0xffff_fffe);
     }
 }

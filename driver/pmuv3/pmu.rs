@@ -2,21 +2,27 @@
 
 //! The PMU as perf core sees it: events are opened, get counters, start, stop and are read.
 //!
-//! While perf core calls [`add`](perf::Driver::add), [`del`](perf::Driver::del) and
-//! [`start`](perf::Driver::start), the PMU is disabled, and [`disable`](perf::Driver::disable) has
-//! made sure with an ISB that no counter moves. So they need no synchronization of their own until
-//! [`enable`](perf::Driver::enable), whose ISB comes before the counters run again. Only
-//! [`stop`](perf::Driver::stop) may find the PMU running: when a software event throttles the group
-//! that it shares with events of this PMU.
+//! While perf core calls [`add`](perf::Driver::add) and [`del`](perf::Driver::del), and mostly also
+//! [`start`](perf::Driver::start) and [`stop`](perf::Driver::stop), the PMU is disabled, and
+//! [`disable`](perf::Driver::disable) has made sure with an ISB that no counter moves. So they need
+//! no synchronization of their own until [`enable`](perf::Driver::enable), whose ISB comes before
+//! the counters run again. The exception is a group that a software event leads: when perf core
+//! throttles it, or starts it again, the PMU is running, and is [paused](Pmuv3::quiet).
 
+use core::ops::Deref;
 use kernel::{
     cpu::CpuId,
     cpumask::Cpumask,
+    irq::IrqReturn,
     prelude::*,
     sync::Arc, //
 };
 
 use crate::{
+    bank::{
+        Bank,
+        Sync, //
+    },
     caps::{
         Pmceid,
         Pmmir, //
@@ -28,7 +34,6 @@ use crate::{
     cpu::{
         Access,
         CpuState,
-        Phase,
         Warmth, //
     },
     event::{
@@ -48,8 +53,8 @@ use crate::{
     },
     layout::{
         CycleCounter,
-        Fit,
         Layout,
+        Length,
         Need,
         Place,
         Reader, //
@@ -77,7 +82,6 @@ use crate::{
     },
     regs::{
         self,
-        Pmcr,
         Registers, //
     },
     smp,
@@ -126,6 +130,37 @@ impl Identity {
     /// Returns the counters of the PMU.
     pub(crate) fn counters(&self) -> CounterSet {
         self.layout.counters
+    }
+}
+
+/// Returns the counters of a CPU that events occupy.
+#[inline]
+fn used(state: &CpuState, active: &Active<'_, Pmuv3>) -> CounterSet {
+    CounterSet::from_bits(active.set()).union(state.partners())
+}
+
+/// The bank of a PMU that does not run until this is dropped.
+struct Quiet<'a> {
+    regs: Registers,
+    bank: &'a Bank,
+    was_running: bool,
+}
+
+impl Deref for Quiet<'_> {
+    type Target = Bank;
+
+    #[inline]
+    fn deref(&self) -> &Bank {
+        self.bank
+    }
+}
+
+impl Drop for Quiet<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.was_running {
+            self.bank.resume(self.regs);
+        }
     }
 }
 
@@ -191,7 +226,7 @@ impl Pmuv3 {
     /// # Errors
     ///
     /// `ENOENT` when this CPU does not have this PMU.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn prepare(&self, cpu: &OnCpu<'_>) -> Result {
         match self.states.get(cpu).warmth() {
             Warmth::Ready => Ok(()),
@@ -199,6 +234,8 @@ impl Pmuv3 {
         }
     }
 
+    #[cold]
+    #[inline(never)]
     fn warm_up(&self, cpu: &OnCpu<'_>) -> Result {
         if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
             return Err(ENOENT);
@@ -219,9 +256,9 @@ impl Pmuv3 {
     }
 
     /// Leaves the PMU of this CPU as if nobody had used it, unless events are there still.
-    pub(crate) fn retire(&self, cpu: &OnCpu<'_>) {
+    pub(crate) fn retire(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         let state = self.states.get(cpu);
-        if state.warmth() == Warmth::Ready && state.used().is_empty() {
+        if state.warmth() == Warmth::Ready && active.is_empty() {
             self.reset(state);
             state.set_warmth(Warmth::Cold);
         }
@@ -230,79 +267,118 @@ impl Pmuv3 {
     /// Stops all counters, sets them to 0, and keeps overflows from interrupting and user space
     /// from reading.
     fn reset(&self, state: &CpuState) {
-        let regs = self.identity.regs;
-        let reset = regs.stopped().with_const_p::<1>().with_const_c::<1>();
-
-        regs.set_pmcr(reset);
-        regs.set_pmcntenclr(CounterSet::ALL);
-        regs.set_pmintenclr(CounterSet::ALL);
-        user::close(regs, state);
-        // A counter must not overflow after its flag has been cleared.
-        regs::isb();
-        regs.set_pmovsclr(CounterSet::ALL);
-        regs::isb();
+        user::close(self.identity.regs, state);
+        state.bank().reset(self.identity.regs);
     }
 
-    /// Lets the counters that are enabled on this CPU count, unless perf core has disabled the PMU.
+    /// Lets the events that have been started on this CPU count.
     #[inline]
-    pub(crate) fn run(&self, cpu: &OnCpu<'_>) {
-        let state = self.states.get(cpu);
-        if state.phase() == Phase::Disabled {
-            return;
-        }
-        self.follow_user(cpu, state);
+    pub(crate) fn run(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         // Without events the PMU stays as `halt` or `reset` left it.
-        if !state.used().is_empty() {
-            regs::isb();
-            self.set_pmcr(self.identity.regs.stopped().with_const_e::<1>());
+        if !active.is_empty() {
+            let bank = self.states.get(cpu).bank();
+            bank.run(self.identity.regs, Sync::Later);
         }
     }
 
     /// Keeps all counters of this CPU from counting. When it returns, none moves any more.
     #[inline]
     pub(crate) fn halt(&self, cpu: &OnCpu<'_>) {
-        if !self.states.get(cpu).used().is_empty() {
-            self.set_pmcr(self.identity.regs.stopped());
-            regs::isb();
+        let bank = self.states.get(cpu).bank();
+        if bank.is_running() {
+            bank.halt(self.identity.regs, Sync::Now);
+        }
+    }
+
+    /// Takes the overflows of this CPU's counters and handles them by `handler`, while no counter
+    /// counts, so that the members of a group stay comparable. Returns whether there were any.
+    ///
+    /// When the PMU does not run there is nothing to handle: see [`Bank::silence`].
+    #[inline]
+    pub(crate) fn handle_overflows(
+        &self,
+        cpu: &OnCpu<'_>,
+        active: &Active<'_, Self>,
+        handler: impl FnOnce(CounterSet),
+    ) -> IrqReturn {
+        let regs = self.identity.regs;
+        let state = self.states.get(cpu);
+        if !state.bank().is_running() {
+            state.bank().silence(regs);
+            return IrqReturn::None;
+        }
+        let overflowed = regs.pmovsclr();
+        if overflowed.is_empty() {
+            return IrqReturn::None;
+        }
+        // From reading to writing a lone counter may run: what it counts there is no event's.
+        let sync = if used(state, active).is_one() {
+            Sync::Later
+        } else {
+            Sync::Now
+        };
+        regs.set_pmovsclr(overflowed);
+        state.bank().halt(regs, sync);
+        handler(overflowed);
+        state.bank().run(regs, sync);
+        IrqReturn::Handled
+    }
+
+    /// Returns the bank of this CPU, whose PMU does not run until the result is dropped.
+    #[inline]
+    fn quiet<'a>(&'a self, cpu: &'a OnCpu<'_>) -> Quiet<'a> {
+        let bank = self.states.get(cpu).bank();
+        let was_running = bank.is_running();
+        if was_running {
+            bank.pause(self.identity.regs);
+        }
+        Quiet {
+            regs: self.identity.regs,
+            bank,
+            was_running,
         }
     }
 
     /// Opens the registers to the task that runs on this CPU, if it is to read them, or closes
     /// them.
     #[inline]
-    fn follow_user(&self, cpu: &OnCpu<'_>, state: &CpuState) {
+    fn follow_user(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
+        let state = self.states.get(cpu);
         if user::is_wanted(cpu) {
-            user::open(self.identity.regs, self.identity.layout, state);
+            let unused = self.identity.layout.counters.without(used(state, active));
+            user::open(self.identity.regs, self.identity.layout, state, unused);
         } else if state.access() != Access::Closed {
             user::close(self.identity.regs, state);
         }
     }
 
-    #[inline]
-    fn set_pmcr(&self, pmcr: Pmcr) {
-        self.identity.regs.set_pmcr(pmcr);
-    }
-
-    /// Returns the counters of this CPU that have overflowed, and makes them overflow anew.
-    #[inline]
-    pub(crate) fn take_overflows(&self) -> CounterSet {
-        let overflowed = self.identity.regs.pmovsclr();
-        self.identity.regs.set_pmovsclr(overflowed);
-        overflowed
-    }
-
-    /// Returns where the event stands.
-    #[inline]
-    pub(crate) fn count(&self, place: Place) -> u64 {
-        match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => self.count_pair(place.counter, even),
-            (fit, _) => fit.to_count(self.identity.regs.count(place.counter)),
+    /// Adds to the event what it has counted, while it cannot count.
+    #[inline(always)]
+    pub(crate) fn update(&self, event: &Event<Self>, place: Place, length: Length) {
+        match place.even() {
+            None => {
+                let count = self.identity.regs.count(place.counter) & length.largest();
+                event.update_undisturbed(length.into(), count);
+            }
+            Some(even) => self.update_pair(event, place.counter, even),
         }
+    }
+
+    /// The rare case out of line, so that the other has registers to spare.
+    #[cold]
+    #[inline(never)]
+    fn update_pair(&self, event: &Event<Self>, odd: Counter, even: Counter) {
+        event.update_undisturbed(Length::Bits64.into(), self.count_pair(odd, even));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_pair(&self, event: &Event<Self>, odd: Counter, even: Counter) {
+        event.update(Length::Bits64.into(), || self.count_pair(odd, even));
     }
 
     /// The even counter may overflow into the odd one while they are read one after the other, and
     /// without an ISB the PE may read different counters in any order.
-    #[cold]
     fn count_pair(&self, odd: Counter, even: Counter) -> u64 {
         let regs = self.identity.regs;
         let before = regs.count(odd);
@@ -319,39 +395,38 @@ impl Pmuv3 {
         }
     }
 
-    /// Makes the event stand at `count`.
-    #[inline]
-    pub(crate) fn set_count(&self, place: Place, count: u64) {
-        match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => self.set_pair(place.counter, even, count),
-            (fit, _) => {
-                let value = fit.to_hardware(count);
+    /// Makes the event overflow when `start`, the value of an imagined counter of 64 bits, does.
+    #[inline(always)]
+    pub(crate) fn set_count(&self, place: Place, start: u64) {
+        match place.even() {
+            None => {
+                let value = place.fit.to_hardware(start);
                 self.identity.regs.set_count(place.counter, value);
             }
+            Some(even) => self.set_pair(place.counter, even, start),
         }
     }
 
     #[cold]
-    fn set_pair(&self, odd: Counter, even: Counter, count: u64) {
+    #[inline(never)]
+    fn set_pair(&self, odd: Counter, even: Counter, start: u64) {
         let regs = self.identity.regs;
-        regs.set_count(odd, count >> 32);
-        regs.set_count(even, count & 0xffff_ffff);
+        regs.set_count(odd, start >> 32);
+        regs.set_count(even, start & Length::Bits32.largest());
     }
 
     /// Chooses what is counted.
-    #[inline]
-    fn select(&self, place: Place, typer: Pmevtyper) {
-        match (place.fit, place.counter.chained_to()) {
-            (Fit::Pair, Some(even)) => self.select_pair(place.counter, even, typer),
-            _ => self.identity.regs.set_type(place.counter, typer),
-        }
-    }
-
     #[cold]
-    fn select_pair(&self, odd: Counter, even: Counter, typer: Pmevtyper) {
+    #[inline(never)]
+    fn select(&self, bank: &Bank, place: Place, typer: Pmevtyper) {
         let regs = self.identity.regs;
-        regs.set_type(even, typer);
-        regs.set_type(odd, Pmevtyper::CHAIN);
+        match place.even() {
+            None => bank.set_type(regs, place.counter, typer),
+            Some(even) => {
+                bank.set_type(regs, even, typer);
+                bank.set_type(regs, place.counter, Pmevtyper::CHAIN);
+            }
+        }
     }
 
     /// Returns where an event that has been added is counted.
@@ -421,15 +496,37 @@ impl Pmuv3 {
         Ok(())
     }
 
+    #[cold]
+    #[inline(never)]
+    fn place_and_count(
+        &self,
+        cpu: &OnCpu<'_>,
+        event: &Event<Self>,
+        active: &Active<'_, Self>,
+    ) -> Result<Slot> {
+        let slot = self.place(cpu, event, active);
+        if let Some(statistics) = &self.statistics {
+            statistics.added(cpu, &slot);
+        }
+        slot
+    }
+
     /// Finds a counter for the event.
     #[inline(always)]
-    fn place(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot> {
+    fn place(
+        &self,
+        cpu: &OnCpu<'_>,
+        event: &Event<Self>,
+        active: &Active<'_, Self>,
+    ) -> Result<Slot> {
         self.prepare(cpu)?;
         let state = self.states.get(cpu);
         let need = Stored::load(event).need;
-        let place = self.identity.layout.place(state.used(), need)?;
+        let place = self.identity.layout.place(used(state, active), need)?;
         let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
-        state.occupy(place.counters(), need.reader);
+        if place.even().is_some() || need.reader == Reader::User {
+            state.occupy(place, need.reader);
+        }
         Ok(slot)
     }
 }
@@ -462,71 +559,80 @@ impl perf::Driver for Pmuv3 {
         self.check_group(event)
     }
 
-    fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>) -> Result<Slot> {
-        let slot = self.place(cpu, event);
-        if let Some(statistics) = &self.statistics {
-            statistics.added(cpu, &slot);
+    #[inline]
+    fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>, active: &Active<'_, Self>) -> Result<Slot> {
+        if self.statistics.is_some() {
+            return self.place_and_count(cpu, event, active);
         }
-        slot
+        self.place(cpu, event, active)
     }
 
+    #[inline]
     fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let need = Stored::load(event).need;
-        if let Some(place) = self.place_of(slot, need) {
-            self.states.get(cpu).vacate(place.counters(), need.reader);
+        if need.length == Length::Bits64 || need.reader == Reader::User {
+            if let Some(place) = self.place_of(slot, need) {
+                self.states.get(cpu).vacate(place);
+            }
         }
     }
 
-    fn start(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+    #[inline(always)]
+    fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let Stored { need, enabled_by } = Stored::load(event);
         let Some(place) = self.place_of(slot, need) else {
             return;
         };
-        // A period that is over already has been seen by whoever stopped the event.
-        let _ = event.set_period(need.length.into(), |count| self.set_count(place, count));
-        self.select(place, need.typer);
-
-        let regs = self.identity.regs;
-        regs.set_pmintenset(place.counter.into());
+        let bank = self.quiet(cpu);
+        self.set_count(place, event.set_period(need.length.into()));
+        if place.even().is_some() || !bank.counts(place.counter, event.config()) {
+            self.select(&bank, place, need.typer);
+        }
+        bank.put(self.identity.regs, place.counter, place.counters());
         if enabled_by == EnabledBy::Driver {
-            regs.set_pmcntenset(place.counters());
+            bank.start(place.counters());
         }
     }
 
-    fn stop(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+    #[inline(always)]
+    fn stop(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let need = Stored::load(event).need;
         let Some(place) = self.place_of(slot, need) else {
             return;
         };
-        let regs = self.identity.regs;
-        regs.set_pmcntenclr(place.counters());
-        // The counter must not move any more when its flag is cleared and it is read.
-        regs::isb();
-        regs.set_pmintenclr(place.counter.into());
-        // What the counter has counted says as much as the flag of an overflow that nobody saw.
-        regs.set_pmovsclr(place.counters());
-        event.update(need.length.into(), || self.count(place));
+        let bank = self.quiet(cpu);
+        bank.stop(place.counters());
+        self.update(event, place, need.length);
     }
 
+    #[inline]
     fn read(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let need = Stored::load(event).need;
-        if let Some(place) = self.place_of(slot, need) {
-            event.update(need.length.into(), || self.count(place));
+        let Some(place) = self.place_of(slot, need) else {
+            return;
+        };
+        match place.even() {
+            None => {
+                let count = || self.identity.regs.count(place.counter) & need.length.largest();
+                event.update(need.length.into(), count);
+            }
+            Some(even) => self.read_pair(event, place.counter, even),
         }
     }
 
-    fn enable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
-        self.states.get(cpu).set_phase(Phase::Enabled);
-        self.run(cpu);
+    #[inline]
+    fn enable(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
+        self.follow_user(cpu, active);
+        self.run(cpu, active);
     }
 
+    #[inline]
     fn disable(&self, cpu: &OnCpu<'_>, _active: &Active<'_, Self>) {
-        self.states.get(cpu).set_phase(Phase::Disabled);
         self.halt(cpu);
     }
 
     fn filter(&self, cpu: CpuId) -> bool {
-        !self.cpus().test(cpu)
+        !smp::contains(self.cpus(), cpu)
     }
 
     fn event_idx(&self, event: &Event<Self>, slot: Slot) -> Option<u8> {

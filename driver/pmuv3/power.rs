@@ -36,6 +36,6 @@ impl cpu_pm::Callbacks for Power {
             self.0.recover(cpu);
         }
         self.0.resume(cpu);
-        self.0.run(cpu);
+        self.0.enable(cpu, &self.0.active(cpu));
     }
 }

@@ -322,10 +322,14 @@ impl Registers {
     }
 
     /// Writes PMCR_EL0.
+    ///
+    /// It is a barrier for the compiler: whoever is interrupted after the PMU has been started, or
+    /// before it has been stopped, has written to memory what it was to.
     #[inline]
     pub(crate) fn set_pmcr(self, pmcr: Pmcr) {
+        let pmcr = pmcr.into_raw();
         // SAFETY: By the type invariant there is a PMUv3, and each has this register.
-        unsafe { msr!("pmcr_el0", pmcr.into_raw()) };
+        unsafe { asm!("msr pmcr_el0, {}", in(reg) pmcr, options(nostack, preserves_flags)) };
     }
 
     /// Writes PMCNTENSET_EL0, Count Enable Set: the counters in `set` count while PMCR_EL0.E is 1.
@@ -395,7 +399,7 @@ impl Registers {
     }
 
     /// Reads PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. A counter that there is not reads as 0.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn count(self, counter: Counter) -> u64 {
         macro_rules! pmevcntr {
             ($n:literal) => {
@@ -419,7 +423,7 @@ impl Registers {
     }
 
     /// Writes PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. Without the counter it does nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_count(self, counter: Counter, value: u64) {
         macro_rules! set_pmevcntr {
             ($n:literal, $value:expr) => {
@@ -444,7 +448,7 @@ impl Registers {
 
     /// Writes PMEVTYPER<n>_EL0, PMCCFILTR_EL0 or PMICFILTR_EL0: what the counter counts. Without
     /// the counter it does nothing.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_type(self, counter: Counter, typer: Pmevtyper) {
         macro_rules! set_pmevtyper {
             ($n:literal, $value:expr) => {

@@ -36,9 +36,9 @@
 //!
 //! # Where to read on
 //!
-//! [`pmu`] is the driver proper and [`interrupt`] the overflow handler; [`probe`] sets them up, and
-//! [`hotplug`] follows the CPUs, [`power`] those that sleep, [`user`] what user space may read, and
-//! [`statistics`] what happens.
+//! [`pmu`] is the driver proper, [`bank`] what it remembers of the registers, and [`interrupt`] the
+//! overflow handler; [`probe`] sets them up, and [`hotplug`] follows the CPUs, [`power`] those that
+//! sleep, [`user`] what user space may read, and [`statistics`] what happens.
 //! [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and [`counters`] are plain
 //! logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
@@ -75,6 +75,7 @@ use out_of_tree::{
 };
 
 mod attrs;
+mod bank;
 mod cache;
 mod caps;
 mod counters;

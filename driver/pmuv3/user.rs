@@ -59,7 +59,11 @@ pub(crate) fn is_wanted(cpu: &OnCpu<'_>) -> bool {
 }
 
 /// Opens the registers of this CPU to user space.
-pub(crate) fn open(regs: Registers, layout: Layout, state: &CpuState) {
+///
+/// No event uses the counters `unused`.
+#[cold]
+#[inline(never)]
+pub(crate) fn open(regs: Registers, layout: Layout, state: &CpuState, unused: CounterSet) {
     let before = match state.access() {
         Access::Open { shown } => Some(shown),
         Access::Closed => None,
@@ -76,7 +80,6 @@ pub(crate) fn open(regs: Registers, layout: Layout, state: &CpuState) {
         }
         UserLimit::Nothing => {
             // The instruction counter is not opened.
-            let unused = layout.counters.without(state.used());
             let unused = unused.without(Counter::INSTRUCTION.into());
             for counter in unused.without(before.unwrap_or(CounterSet::EMPTY)) {
                 regs.set_count(counter, 0);
@@ -92,6 +95,8 @@ pub(crate) fn open(regs: Registers, layout: Layout, state: &CpuState) {
 }
 
 /// Closes the registers of this CPU to user space.
+#[cold]
+#[inline(never)]
 pub(crate) fn close(regs: Registers, state: &CpuState) {
     regs.set_pmuserenr(Pmuserenr::from_raw(0));
     state.set_access(Access::Closed);

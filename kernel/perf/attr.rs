@@ -42,6 +42,7 @@ pub enum EventType {
 }
 
 impl From<u32> for EventType {
+    #[inline]
     fn from(value: u32) -> Self {
         match value {
             bindings::perf_type_id_PERF_TYPE_HARDWARE => Self::Hardware,
@@ -81,6 +82,7 @@ macro_rules! read_union {
 macro_rules! flags {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
+        #[inline]
         pub fn $name(&self) -> bool {
             self.flags().$name() != 0
         }
@@ -91,6 +93,7 @@ impl Attr {
     /// # Safety
     ///
     /// `ptr` must point to a valid `struct perf_event_attr` during `'a`.
+    #[inline]
     pub(super) unsafe fn from_raw<'a>(ptr: *const bindings::perf_event_attr) -> &'a Self {
         // SAFETY: The caller vouches for `ptr`, and the type is transparent. Other code may change
         // the memory, which `Opaque` allows for.
@@ -98,35 +101,42 @@ impl Attr {
     }
 
     /// The kind of the event.
+    #[inline]
     pub fn event_type(&self) -> EventType {
         EventType::from(self.raw_type())
     }
 
+    #[inline]
     pub(super) fn raw_type(&self) -> u32 {
         read!(self, type_)
     }
 
     /// The event's number, whose meaning [`Attr::event_type`] tells.
+    #[inline]
     pub fn config(&self) -> u64 {
         read!(self, config)
     }
 
     /// More of what the PMU defines.
+    #[inline]
     pub fn config1(&self) -> u64 {
         read_union!(self, __bindgen_anon_3)
     }
 
     /// More of what the PMU defines.
+    #[inline]
     pub fn config2(&self) -> u64 {
         read_union!(self, __bindgen_anon_4)
     }
 
     /// More of what the PMU defines.
+    #[inline]
     pub fn config3(&self) -> u64 {
         read!(self, config3)
     }
 
     /// The bits that a file in the PMU's `format` folder names, moved down to bit 0.
+    #[inline]
     pub fn field(&self, field: &FormatAttr) -> u64 {
         field.get(match field.word() {
             ConfigWord::Config => self.config(),
@@ -137,12 +147,14 @@ impl Attr {
     }
 
     /// What goes into a sample: `PERF_SAMPLE_*` bits.
+    #[inline]
     pub fn sample_type(&self) -> u64 {
         read!(self, sample_type)
     }
 
     /// The sampling period in events, or the frequency in Hz if [`Attr::freq`]; 0 when the event
     /// does not sample.
+    #[inline]
     pub fn sample_period(&self) -> u64 {
         read_union!(self, __bindgen_anon_1)
     }
@@ -171,6 +183,7 @@ impl Attr {
     }
 
     /// The flags alone, read at once: perf core clears `enable_on_exec` while the event is in use.
+    #[inline]
     fn flags(&self) -> bindings::perf_event_attr {
         let attr = self.0.get();
         let mut flags = core::mem::MaybeUninit::<bindings::perf_event_attr>::zeroed();

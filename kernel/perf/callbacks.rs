@@ -18,7 +18,8 @@ use super::{
     pmu::Pmu,
     Driver,
     Event,
-    NewEvent, //
+    NewEvent,
+    Slot, //
 };
 use crate::{
     bindings,
@@ -124,27 +125,35 @@ unsafe extern "C" fn add<T: Driver>(event: *mut bindings::perf_event, flags: c_i
     // SAFETY: Perf core adds an event on its CPU with interrupts off.
     let on = unsafe { on_cpu_of(event) };
 
-    let slot = match pmu.add(&on, event) {
+    let slot = match pmu.add(&on, event, &pmu.active(&on)) {
         Ok(slot) => slot,
         Err(error) => return error.to_errno(),
     };
     if !pmu.table(&on).fill(slot, event) {
-        kernel::do_once_lite! {
-            pr_warn!("the driver reserved slot {} twice\n", slot.number());
-        }
-        return EBUSY.to_errno();
+        return taken(slot);
     }
     event.set_slot(Some(slot));
-    event.set_stopped();
 
     // PERF_EF_START is a small number.
     if flags & bindings::PERF_EF_START as c_int != 0 {
         event.set_running();
         pmu.start(&on, event, slot);
+    } else {
+        event.set_stopped();
     }
 
     event.update_userpage();
     0
+}
+
+/// Says that a driver is wrong.
+#[cold]
+#[inline(never)]
+fn taken(slot: Slot) -> c_int {
+    kernel::do_once_lite! {
+        pr_warn!("the driver reserved slot {} twice\n", slot.number());
+    }
+    EBUSY.to_errno()
 }
 
 /// # Safety
@@ -182,8 +191,15 @@ unsafe extern "C" fn start<T: Driver>(event: *mut bindings::perf_event, _flags: 
     // SAFETY: Perf core starts an event on its CPU with interrupts off, and this one has a slot.
     let on = unsafe { on_cpu_of(event) };
 
+    begin(pmu, &on, event, slot);
+}
+
+/// Starts an event.
+#[inline(never)]
+pub(super) fn begin<T: Driver>(pmu: &Pmu<T>, on: &OnCpu<'_>, event: &Event<T>, slot: Slot) {
     event.set_running();
-    pmu.start(&on, event, slot);
+    pmu.start(on, event, slot);
+    event.update_userpage();
 }
 
 /// # Safety
@@ -200,12 +216,18 @@ unsafe extern "C" fn stop<T: Driver>(event: *mut bindings::perf_event, _flags: c
     // SAFETY: Perf core stops an event on its CPU with interrupts off, and this one has a slot.
     let on = unsafe { on_cpu_of(event) };
 
-    halt(pmu, &on, event, slot);
+    end(pmu, &on, event, slot);
 }
 
 /// Stops an event, unless it is stopped.
-#[inline]
-fn halt<T: Driver>(pmu: &Pmu<T>, on: &OnCpu<'_>, event: &Event<T>, slot: super::Slot) {
+#[inline(never)]
+pub(super) fn end<T: Driver>(pmu: &Pmu<T>, on: &OnCpu<'_>, event: &Event<T>, slot: Slot) {
+    halt(pmu, on, event, slot);
+}
+
+/// Stops an event, unless it is stopped.
+#[inline(always)]
+fn halt<T: Driver>(pmu: &Pmu<T>, on: &OnCpu<'_>, event: &Event<T>, slot: Slot) {
     if !event.is_stopped() {
         pmu.stop(on, event, slot);
         event.set_stopped();
@@ -268,7 +290,8 @@ unsafe extern "C" fn filter<T: Driver>(pmu: *mut bindings::pmu, cpu: c_int) -> b
     // SAFETY: Perf core passes the PMU that was registered.
     let pmu = unsafe { Pmu::<T>::from_raw(pmu) };
 
-    CpuId::from_i32(cpu).is_some_and(|cpu| pmu.filter(cpu))
+    // SAFETY: Perf core passes the number of the CPU that it runs on.
+    pmu.filter(unsafe { CpuId::from_i32_unchecked(cpu) })
 }
 
 /// # Safety

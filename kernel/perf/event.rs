@@ -11,6 +11,7 @@ use super::{
     Attr,
     Driver,
     Pmu,
+    SampleData,
     Slot, //
 };
 use crate::{
@@ -208,7 +209,7 @@ impl<T: Driver> Event<T> {
     ///
     /// `read` returns the counter's value; it is called again when an NMI came in between. Returns
     /// the last value.
-    #[inline]
+    #[inline(always)]
     pub fn update(&self, width: CounterWidth, read: impl Fn() -> u64) -> u64 {
         let previous = atomic!(self.hw(), AtomicU64, prev_count);
 
@@ -217,7 +218,7 @@ impl<T: Driver> Event<T> {
             let later = read();
 
             if previous
-                .compare_exchange(earlier, later, Relaxed, Relaxed)
+                .compare_exchange_weak(earlier, later, Relaxed, Relaxed)
                 .is_ok()
             {
                 break (earlier, later);
@@ -225,9 +226,26 @@ impl<T: Driver> Event<T> {
         };
 
         let events = width.events_between(earlier, later);
-        atomic!(self.as_raw(), AtomicU64, count).fetch_add(events, Relaxed);
+        self.count(events);
         self.period_left().fetch_sub(events as i64, Relaxed);
         later
+    }
+
+    /// Does what [`update`](Self::update) does, with less effort, when no NMI can update the event
+    /// in between: in the handler of the counter's overflows, or while the counter stands still and
+    /// cannot overflow.
+    ///
+    /// Should one do it nevertheless, then some events are counted twice or not at all.
+    #[inline(always)]
+    pub fn update_undisturbed(&self, width: CounterWidth, value: u64) {
+        let previous = atomic!(self.hw(), AtomicU64, prev_count);
+        let events = width.events_between(previous.load(Relaxed), value);
+        let left = self.period_left();
+
+        previous.store(value, Relaxed);
+        // Somebody may reset it on another CPU.
+        self.count(events);
+        left.store(left.load(Relaxed).wrapping_sub(events as i64), Relaxed);
     }
 
     /// Adds to the count `events` that were counted in some other way than by a counter.
@@ -236,26 +254,75 @@ impl<T: Driver> Event<T> {
         atomic!(self.as_raw(), AtomicU64, count).fetch_add(events, Relaxed);
     }
 
-    /// Starts the next round of the counter, or the first.
+    /// Prepares an event that [starts](Driver::start) for what is left of its period.
     ///
-    /// `write` sets the counter to a value below two to the power of `width`.
-    #[inline]
-    pub fn set_period(&self, width: CounterWidth, write: impl FnOnce(u64)) -> Period {
+    /// Returns what the counter has to be set to: the value of an imagined counter of 64 bits,
+    /// which overflows when the counter is to do so; a counter of fewer bits takes the low ones.
+    #[inline(always)]
+    #[must_use]
+    pub fn set_period(&self, width: CounterWidth) -> u64 {
+        let left = self.period_left().load(Relaxed);
+
+        let start = if left > 0 && left as u64 <= width.max_round() {
+            (left as u64).wrapping_neg()
+        } else {
+            self.plan(width).start
+        };
+
+        atomic!(self.hw(), AtomicU64, prev_count).store(start, Relaxed);
+        start
+    }
+
+    /// Prepares an event for the next round of its counter, after an overflow, and tells user
+    /// space.
+    ///
+    /// Returns what the counter has to be set to, as [`set_period`](Self::set_period) does, and the
+    /// sample that is due if the period has elapsed.
+    #[inline(always)]
+    #[must_use]
+    pub fn next_period(&self, width: CounterWidth) -> (u64, Option<SampleData>) {
+        let last = self.last_period();
+        let left = self.period_left().load(Relaxed);
         // Perf core keeps periods below 2^63.
         let period = atomic!(self.hw(), AtomicI64, sample_period).load(Relaxed);
-        let left = self.period_left();
-        let round = Round::next(left.load(Relaxed), period, width);
+        let next = left.wrapping_add(period);
 
-        if round.period == Period::Elapsed {
-            left.store(round.left, Relaxed);
-            atomic!(self.sampling(), AtomicI64, last_period).store(period, Relaxed);
-        }
+        let (elapsed, start) = if left <= 0 && next > 0 && next as u64 <= width.max_round() {
+            self.begin_period(period, next);
+            (Period::Elapsed, (next as u64).wrapping_neg())
+        } else {
+            let round = self.plan(width);
+            (round.period, round.start)
+        };
 
-        atomic!(self.hw(), AtomicU64, prev_count).store(round.start, Relaxed);
-        write(round.start & width.max());
+        atomic!(self.hw(), AtomicU64, prev_count).store(start, Relaxed);
         self.update_userpage();
 
-        round.period
+        let sample = match elapsed {
+            Period::Elapsed => Some(SampleData::new(last)),
+            Period::Running => None,
+        };
+        (start, sample)
+    }
+
+    /// Plans the next round in all generality. It keeps what is rare out of the way of what is not.
+    #[cold]
+    #[inline(never)]
+    fn plan(&self, width: CounterWidth) -> Round {
+        let period = atomic!(self.hw(), AtomicI64, sample_period).load(Relaxed);
+        let round = Round::next(self.period_left().load(Relaxed), period, width);
+
+        if round.period == Period::Elapsed {
+            self.begin_period(period, round.left);
+        }
+        round
+    }
+
+    /// Notes that a period has begun, of which `left` events are left.
+    #[inline]
+    fn begin_period(&self, period: i64, left: i64) {
+        self.period_left().store(left, Relaxed);
+        atomic!(self.sampling(), AtomicI64, last_period).store(period, Relaxed);
     }
 
     /// Starts counting at `value` of a counter that runs freely and cannot be written.

@@ -59,8 +59,7 @@ impl CounterWidth {
 
 /// Whether the period of an event is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Period {
+pub(crate) enum Period {
     /// The counter overflowed in the midst of a period that is longer than the counter.
     Running,
     /// The period is over: a sample is due.
@@ -81,7 +80,6 @@ pub(crate) struct Round {
 impl Round {
     /// Plans the next round of an event with the period `period`, of which `left` events are left;
     /// zero or fewer when the period is over.
-    #[inline]
     pub(crate) const fn next(left: i64, period: i64, width: CounterWidth) -> Self {
         let mut elapsed = Period::Running;
         let mut left = left;

@@ -3,6 +3,7 @@
 //! A PMU: `struct pmu`, the driver's data, and which event is on which counter.
 
 use super::{
+    callbacks,
     Driver,
     Event, //
 };
@@ -263,8 +264,7 @@ impl<T: Driver> Pmu<T> {
 
         for (slot, event) in self.active(on).iter() {
             if !event.is_stopped() {
-                self.stop(on, event, slot);
-                event.set_stopped();
+                callbacks::end(self, on, event, slot);
                 paused |= slot.bit();
             }
         }
@@ -277,8 +277,7 @@ impl<T: Driver> Pmu<T> {
 
         for (slot, event) in self.active(on).iter() {
             if paused & slot.bit() != 0 {
-                event.set_running();
-                self.start(on, event, slot);
+                callbacks::begin(self, on, event, slot);
             }
         }
         self.table(on).paused.store(0);

@@ -21,8 +21,7 @@ pub struct SampleData {
 }
 
 impl SampleData {
-    /// A sample at the end of `period` events: [`Event::last_period`] before [`Event::set_period`]
-    /// starts the next one.
+    /// A sample at the end of `period` events. [`Event::next_period`] makes it.
     #[inline]
     pub const fn new(period: u64) -> Self {
         Self {

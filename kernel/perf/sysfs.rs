@@ -148,11 +148,13 @@ impl FormatAttr {
     }
 
     /// The word that the field is in.
+    #[inline]
     pub const fn word(&self) -> ConfigWord {
         self.word
     }
 
     /// The value of the field in `word`.
+    #[inline]
     pub const fn get(&self, word: u64) -> u64 {
         (word >> self.low) & (u64::MAX >> (63 - (self.high - self.low)))
     }

@@ -75,7 +75,6 @@ mod kunit {
     /// The counters of a CPU, of which those of the CPU in charge are used.
     struct Counters {
         enabled: LocalCell<bool>,
-        used: LocalCell<u64>,
         running: LocalCell<u64>,
         values: [LocalCell<u64>; Fake::COUNTERS as usize],
     }
@@ -84,7 +83,6 @@ mod kunit {
         fn new() -> Self {
             Self {
                 enabled: LocalCell::new(false),
-                used: LocalCell::new(0),
                 running: LocalCell::new(0),
                 values: [LocalCell::new(0), LocalCell::new(0)],
             }
@@ -176,27 +174,24 @@ mod kunit {
             Ok(())
         }
 
-        fn add(&self, cpu: &OnCpu<'_>, _event: &Event<Self>) -> Result<Slot> {
-            let counters = self.counters.get(cpu);
-            let used = counters.used.load();
-            let slot = (0..Self::COUNTERS)
+        fn add(
+            &self,
+            _cpu: &OnCpu<'_>,
+            _event: &Event<Self>,
+            active: &Active<'_, Self>,
+        ) -> Result<Slot> {
+            (0..Self::COUNTERS)
                 .filter_map(Slot::new)
-                .find(|slot| used & slot.bit() == 0)
-                .ok_or(EAGAIN)?;
-
-            counters.used.store(used | slot.bit());
-            Ok(slot)
-        }
-
-        fn del(&self, cpu: &OnCpu<'_>, _event: &Event<Self>, slot: Slot) {
-            let used = &self.counters.get(cpu).used;
-            used.store(used.load() & !slot.bit());
+                .find(|slot| active.set() & slot.bit() == 0)
+                .ok_or(EAGAIN)
         }
 
         fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
             let counters = self.counters.get(cpu);
 
-            let _ = event.set_period(Self::width(), |start| counters.value(slot).store(start));
+            let start = event.set_period(Self::width());
+
+            counters.value(slot).store(start & Self::width().max());
             counters.running.store(counters.running.load() | slot.bit());
         }
 
