@@ -97,8 +97,6 @@ impl CpuState {
     }
 
     /// Notes that an event that takes a pair or that user space reads is at `place`.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn occupy(&self, place: Place, reader: Reader) {
         if let Some(even) = place.even() {
             self.partners.store(self.partners().with(even).bits());
@@ -110,8 +108,6 @@ impl CpuState {
     }
 
     /// Notes that it is there no more.
-    #[cold]
-    #[inline(never)]
     pub(crate) fn vacate(&self, place: Place) {
         if let Some(even) = place.even() {
             self.partners

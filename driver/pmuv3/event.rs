@@ -75,6 +75,13 @@ impl Stored {
         );
     }
 
+    /// Returns whether an event has 64 bits or is read by user space: such events may occupy more
+    /// than the counter of their slot, or have to be told from others.
+    #[inline]
+    pub(crate) fn is_special(event: &Event<Pmuv3>) -> bool {
+        event.flags() & (LONG | USER_READ) != 0
+    }
+
     /// Reads it from an event that has been opened.
     #[inline]
     pub(crate) fn load(event: &Event<Pmuv3>) -> Self {

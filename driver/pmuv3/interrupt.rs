@@ -60,7 +60,7 @@ impl OverflowHandler {
 
     fn serve(&self, irq: &IrqContext<'_>, slot: Slot, event: &Event<Pmuv3>) {
         let need = Stored::load(event).need;
-        let Some(place) = self.0.place_of(slot, need) else {
+        let Some(place) = self.0.place_of(slot, need.length) else {
             return;
         };
         self.0.update(event, place, need.length);

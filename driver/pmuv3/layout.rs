@@ -150,7 +150,7 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Finds room for an event beside those that occupy `used`.
+    /// Finds a counter for an event beside those that occupy `used`.
     ///
     /// Cycles and instructions go to their own counters as long as these are free, which leaves the
     /// event counters to events that have no other place.
@@ -159,22 +159,30 @@ impl Layout {
     ///
     /// [`Refusal::NoCounter`] when every counter that could take the event is in use.
     #[inline]
-    pub(crate) fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
+    pub(crate) fn counter(&self, used: CounterSet, need: Need) -> Result<Counter, Refusal> {
         let free = self.counters.without(used);
-        let counter = self
-            .fixed_counter(free, need)
+        self.fixed_counter(free, need)
             .or_else(|| self.event_counter(free, need))
-            .ok_or(Refusal::NoCounter)?;
+            .ok_or(Refusal::NoCounter)
+    }
+
+    /// Finds a [counter](Self::counter) and what else the event occupies.
+    ///
+    /// # Errors
+    ///
+    /// As that has.
+    pub(crate) fn place(&self, used: CounterSet, need: Need) -> Result<Place, Refusal> {
+        let counter = self.counter(used, need)?;
         Ok(Place {
             counter,
-            fit: self.fit(counter, need),
+            fit: self.fit(counter, need.length),
         })
     }
 
     /// Returns how the count of an event lies in a counter that [`Layout::place`] chose for it.
     #[inline]
-    pub(crate) fn fit(&self, counter: Counter, need: Need) -> Fit {
-        match (self.event_counters.wide().contains(counter), need.length) {
+    pub(crate) fn fit(&self, counter: Counter, length: Length) -> Fit {
+        match (self.event_counters.wide().contains(counter), length) {
             (true, _) => Fit::Wide,
             (false, Length::Bits32) => Fit::Narrow,
             (false, Length::Bits64) => Fit::Pair,
@@ -306,7 +314,7 @@ mod tests {
     #[test]
     fn a_32_bit_event_overflows_at_32_bits() {
         let layout = layout(0x8000_003f, EventCounters::Bits32);
-        let fit = layout.fit(Counter::CYCLE, CYCLES_32);
+        let fit = layout.fit(Counter::CYCLE, Length::Bits32);
         assert_eq!(fit, Fit::Wide);
         assert_eq!(fit.to_hardware(0xffff_ffff_ffff_fffe).wrapping_add(2), 0);
         // The cycle counter is in use.

@@ -429,13 +429,13 @@ impl Pmuv3 {
         }
     }
 
-    /// Returns where an event that has been added is counted.
+    /// Returns where an event of this length that has been added is counted.
     #[inline]
-    pub(crate) fn place_of(&self, slot: Slot, need: Need) -> Option<Place> {
+    pub(crate) fn place_of(&self, slot: Slot, length: Length) -> Option<Place> {
         let counter = Counter::new(slot.number())?;
         Some(Place {
             counter,
-            fit: self.identity.layout.fit(counter, need),
+            fit: self.identity.layout.fit(counter, length),
         })
     }
 
@@ -496,21 +496,6 @@ impl Pmuv3 {
         Ok(())
     }
 
-    #[cold]
-    #[inline(never)]
-    fn place_and_count(
-        &self,
-        cpu: &OnCpu<'_>,
-        event: &Event<Self>,
-        active: &Active<'_, Self>,
-    ) -> Result<Slot> {
-        let slot = self.place(cpu, event, active);
-        if let Some(statistics) = &self.statistics {
-            statistics.added(cpu, &slot);
-        }
-        slot
-    }
-
     /// Finds a counter for the event.
     #[inline(always)]
     fn place(
@@ -522,12 +507,68 @@ impl Pmuv3 {
         self.prepare(cpu)?;
         let state = self.states.get(cpu);
         let need = Stored::load(event).need;
-        let place = self.identity.layout.place(used(state, active), need)?;
-        let slot = Slot::new(place.counter.index()).ok_or(EINVAL)?;
-        if place.even().is_some() || need.reader == Reader::User {
-            state.occupy(place, need.reader);
+        let counter = self.identity.layout.counter(used(state, active), need)?;
+        let slot = Slot::new(counter.index()).ok_or(EINVAL)?;
+        if Stored::is_special(event) {
+            self.occupy(cpu, event, counter);
         }
         Ok(slot)
+    }
+
+    /// Notes what a special event occupies.
+    #[cold]
+    #[inline(never)]
+    fn occupy(&self, cpu: &OnCpu<'_>, event: &Event<Self>, counter: Counter) {
+        let need = Stored::load(event).need;
+        let fit = self.identity.layout.fit(counter, need.length);
+        let place = Place { counter, fit };
+        self.states.get(cpu).occupy(place, need.reader);
+    }
+
+    /// Notes that a special event is there no more.
+    #[cold]
+    #[inline(never)]
+    fn vacate(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        if let Some(place) = self.place_of(slot, Stored::load(event).need.length) {
+            self.states.get(cpu).vacate(place);
+        }
+    }
+
+    #[inline(always)]
+    fn start_as(&self, length: Length, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let Stored { need, enabled_by } = Stored::load(event);
+        let Some(place) = self.place_of(slot, length) else {
+            return;
+        };
+        let bank = self.quiet(cpu);
+        self.set_count(place, event.set_period(length.into()));
+        if place.even().is_some() || !bank.counts(place.counter, event.config()) {
+            self.select(&bank, place, need.typer);
+        }
+        bank.put(self.identity.regs, place.counter, place.counters());
+        if enabled_by == EnabledBy::Driver {
+            bank.start(place.counters());
+        }
+    }
+
+    #[inline(never)]
+    fn start_long(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        self.start_as(Length::Bits64, cpu, event, slot);
+    }
+
+    #[inline(always)]
+    fn stop_as(&self, length: Length, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let Some(place) = self.place_of(slot, length) else {
+            return;
+        };
+        let bank = self.quiet(cpu);
+        bank.stop(place.counters());
+        self.update(event, place, length);
+    }
+
+    #[inline(never)]
+    fn stop_long(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        self.stop_as(Length::Bits64, cpu, event, slot);
     }
 }
 
@@ -561,60 +602,57 @@ impl perf::Driver for Pmuv3 {
 
     #[inline]
     fn add(&self, cpu: &OnCpu<'_>, event: &Event<Self>, active: &Active<'_, Self>) -> Result<Slot> {
-        if self.statistics.is_some() {
-            return self.place_and_count(cpu, event, active);
-        }
-        self.place(cpu, event, active)
-    }
-
-    #[inline]
-    fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let need = Stored::load(event).need;
-        if need.length == Length::Bits64 || need.reader == Reader::User {
-            if let Some(place) = self.place_of(slot, need) {
-                self.states.get(cpu).vacate(place);
+        match self.place(cpu, event, active) {
+            Ok(slot) => {
+                if let Some(statistics) = &self.statistics {
+                    statistics.placed(cpu);
+                }
+                Ok(slot)
+            }
+            Err(error) => {
+                if let Some(statistics) = &self.statistics {
+                    statistics.refused(cpu);
+                }
+                Err(error)
             }
         }
     }
 
+    #[inline]
+    fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        if Stored::is_special(event) {
+            self.vacate(cpu, event, slot);
+        }
+    }
+
+    // Nearly all events have 32 bits: they never take a pair, and need not be asked at each step.
+
     #[inline(always)]
     fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let Stored { need, enabled_by } = Stored::load(event);
-        let Some(place) = self.place_of(slot, need) else {
-            return;
-        };
-        let bank = self.quiet(cpu);
-        self.set_count(place, event.set_period(need.length.into()));
-        if place.even().is_some() || !bank.counts(place.counter, event.config()) {
-            self.select(&bank, place, need.typer);
-        }
-        bank.put(self.identity.regs, place.counter, place.counters());
-        if enabled_by == EnabledBy::Driver {
-            bank.start(place.counters());
+        match Stored::load(event).need.length {
+            Length::Bits32 => self.start_as(Length::Bits32, cpu, event, slot),
+            Length::Bits64 => self.start_long(cpu, event, slot),
         }
     }
 
     #[inline(always)]
     fn stop(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let need = Stored::load(event).need;
-        let Some(place) = self.place_of(slot, need) else {
-            return;
-        };
-        let bank = self.quiet(cpu);
-        bank.stop(place.counters());
-        self.update(event, place, need.length);
+        match Stored::load(event).need.length {
+            Length::Bits32 => self.stop_as(Length::Bits32, cpu, event, slot),
+            Length::Bits64 => self.stop_long(cpu, event, slot),
+        }
     }
 
     #[inline]
     fn read(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let need = Stored::load(event).need;
-        let Some(place) = self.place_of(slot, need) else {
+        let length = Stored::load(event).need.length;
+        let Some(place) = self.place_of(slot, length) else {
             return;
         };
         match place.even() {
             None => {
-                let count = || self.identity.regs.count(place.counter) & need.length.largest();
-                event.update(need.length.into(), count);
+                let count = || self.identity.regs.count(place.counter) & length.largest();
+                event.update(length.into(), count);
             }
             Some(even) => self.read_pair(event, place.counter, even),
         }

@@ -94,15 +94,18 @@ impl Statistics {
         Ok(Arc::new(Self { counters, cpus }, GFP_KERNEL)?)
     }
 
-    /// Notes whether an event that was to be added got a counter.
+    /// Notes that an event got a counter.
     #[cold]
     #[inline(never)]
-    pub(crate) fn added<T>(&self, here: &OnCpu<'_>, result: &Result<T>) {
-        let cpu = self.cpus.get(here);
-        match result {
-            Ok(_) => cpu.placed.increment(),
-            Err(_) => cpu.refused.increment(),
-        }
+    pub(crate) fn placed(&self, here: &OnCpu<'_>) {
+        self.cpus.get(here).placed.increment();
+    }
+
+    /// Notes that an event got none.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn refused(&self, here: &OnCpu<'_>) {
+        self.cpus.get(here).refused.increment();
     }
 
     /// Notes an interrupt that found `overflowed`, and how long handling it took.
