@@ -11,14 +11,9 @@
 //! What has to be written each time is where a counter starts, PMCR_EL0.E, and, when an interrupt
 //! comes, the overflow flags.
 //!
-//! An NMI may come at any moment. When it finds that the PMU [is not running](Bank::is_running),
+//! An NMI may come at any moment. When it finds that the PMU is not [running](Run::Running),
 //! all it does is to [silence](Bank::silence) the counters that interrupt. So all else changes only
 //! while the PMU is not running, or in the handler.
-
-use core::sync::atomic::{
-    compiler_fence,
-    Ordering::SeqCst, //
-};
 
 use crate::{
     counters::{
@@ -42,12 +37,34 @@ pub(crate) enum Sync {
     Later,
 }
 
+/// Whether the PMU runs, as far as the code on its CPU can know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// No counter counts.
+    Stopped,
+    /// It was told to stop [later](Sync::Later): a counter may count on.
+    Stopping,
+    /// Counters may count, and their overflows are to be handled.
+    Running,
+}
+
+impl Run {
+    #[inline]
+    const fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::Stopped,
+            1 => Self::Stopping,
+            _ => Self::Running,
+        }
+    }
+}
+
 /// The registers of one CPU's PMU.
 ///
 /// It is changed on that CPU with interrupts off, or while the CPU is down.
 pub(crate) struct Bank {
-    /// Whether the PMU may be running. It is set before PMCR_EL0.E is, and cleared before.
-    running: LocalCell<bool>,
+    /// What [`Run`] is. It changes before PMCR_EL0.E does.
+    run: LocalCell<u32>,
     /// The counters that are to count while the PMU runs.
     counting: LocalCell<u64>,
     /// The counters that were set since the PMU last ran: they have not overflowed.
@@ -57,7 +74,7 @@ pub(crate) struct Bank {
     /// What PMINTENSET_EL1 holds. A counter that is not enabled does not overflow, so it matters
     /// only for those that are.
     interrupting: LocalCell<u64>,
-    /// Whether PMINTENSET_EL1 may hold less.
+    /// Whether PMINTENSET_EL1 may hold less, or an overflow that has happened may not interrupt.
     silenced: LocalCell<bool>,
     /// What PMEVTYPER<n>_EL0, PMCCFILTR_EL0 and PMICFILTR_EL0 hold.
     types: [LocalCell<u64>; Counter::COUNT],
@@ -70,7 +87,7 @@ impl Bank {
     /// Returns what is known of a PMU that nobody has looked at. It has to be [reset](Self::reset).
     pub(crate) fn new() -> Self {
         Self {
-            running: LocalCell::new(false),
+            run: LocalCell::new(Run::Stopped as u32),
             counting: LocalCell::new(0),
             fresh: LocalCell::new(0),
             enabled: LocalCell::new(0),
@@ -82,7 +99,7 @@ impl Bank {
 
     /// Stops all counters, sets them to 0, and keeps overflows from interrupting.
     pub(crate) fn reset(&self, regs: Registers) {
-        self.running.store(false);
+        self.set_state(Run::Stopped);
         self.counting.store(0);
         self.fresh.store(0);
         self.enabled.store(0);
@@ -101,16 +118,24 @@ impl Bank {
         regs::isb();
     }
 
-    /// Returns whether the PMU may be running. If not, no overflow is to be handled.
+    /// Returns whether the PMU runs.
     #[inline]
-    pub(crate) fn is_running(&self) -> bool {
-        self.running.load()
+    pub(crate) fn state(&self) -> Run {
+        Run::from_word(self.run.load())
+    }
+
+    #[inline]
+    fn set_state(&self, state: Run) {
+        self.run.store(state as u32);
     }
 
     /// Keeps all counters from counting.
     #[inline]
     pub(crate) fn halt(&self, regs: Registers, sync: Sync) {
-        self.running.store(false);
+        self.set_state(match sync {
+            Sync::Now => Run::Stopped,
+            Sync::Later => Run::Stopping,
+        });
         regs.set_pmcr(regs.stopped());
         if sync == Sync::Now {
             regs::isb();
@@ -126,13 +151,13 @@ impl Bank {
         } else if sync == Sync::Now {
             regs::isb();
         }
-        self.running.store(true);
-        // From here on an NMI is handled. One that came before is made up for.
-        compiler_fence(SeqCst);
+        self.set_state(Run::Running);
+        regs.set_pmcr(regs.stopped().with_const_e::<1>());
+        // An NMI that came when the state was another is made up for. In QEMU it takes a write to
+        // these registers while the PMU runs for an overflow to interrupt that has not yet.
         if self.silenced.load() {
             self.unsilence(regs);
         }
-        regs.set_pmcr(regs.stopped().with_const_e::<1>());
     }
 
     /// Keeps overflows that have happened from interrupting, until the PMU runs again. For a handler
@@ -156,11 +181,18 @@ impl Bank {
         regs.set_pmintenset(CounterSet::from_bits(self.interrupting.load()));
     }
 
-    /// Keeps all counters from counting for a moment.
+    /// Makes sure that no counter counts, for a moment.
     #[cold]
     #[inline(never)]
     pub(crate) fn pause(&self, regs: Registers) {
-        self.halt(regs, Sync::Now);
+        match self.state() {
+            Run::Running => self.halt(regs, Sync::Now),
+            Run::Stopping => {
+                regs::isb();
+                self.set_state(Run::Stopped);
+            }
+            Run::Stopped => {}
+        }
     }
 
     /// Lets them count again.
@@ -186,6 +218,7 @@ impl Bank {
         let stale = regs.pmovsclr().intersection(news);
         if !stale.is_empty() {
             regs.set_pmovsclr(stale);
+            self.silenced.store(true);
         }
         self.fresh.store(0);
     }
@@ -223,6 +256,7 @@ impl Bank {
     fn change_interrupts(&self, regs: Registers, counter: Counter, counters: CounterSet) {
         let silent = counters.without(counter.into());
 
+        self.silenced.store(true);
         regs.set_pmintenset(counter.into());
         if !silent.is_empty() {
             regs.set_pmintenclr(silent);

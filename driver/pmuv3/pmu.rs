@@ -21,6 +21,7 @@ use kernel::{
 use crate::{
     bank::{
         Bank,
+        Run,
         Sync, //
     },
     caps::{
@@ -285,7 +286,7 @@ impl Pmuv3 {
     #[inline]
     pub(crate) fn halt(&self, cpu: &OnCpu<'_>) {
         let bank = self.states.get(cpu).bank();
-        if bank.is_running() {
+        if bank.state() == Run::Running {
             bank.halt(self.identity.regs, Sync::Now);
         }
     }
@@ -303,7 +304,7 @@ impl Pmuv3 {
     ) -> IrqReturn {
         let regs = self.identity.regs;
         let state = self.states.get(cpu);
-        if !state.bank().is_running() {
+        if state.bank().state() != Run::Running {
             state.bank().silence(regs);
             return IrqReturn::None;
         }
@@ -328,14 +329,14 @@ impl Pmuv3 {
     #[inline]
     fn quiet<'a>(&'a self, cpu: &'a OnCpu<'_>) -> Quiet<'a> {
         let bank = self.states.get(cpu).bank();
-        let was_running = bank.is_running();
-        if was_running {
+        let before = bank.state();
+        if before != Run::Stopped {
             bank.pause(self.identity.regs);
         }
         Quiet {
             regs: self.identity.regs,
             bank,
-            was_running,
+            was_running: before == Run::Running,
         }
     }
 
@@ -344,6 +345,10 @@ impl Pmuv3 {
     #[inline]
     fn follow_user(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         let state = self.states.get(cpu);
+        // Perf core enables all PMUs that a task has events of, also those of other CPUs.
+        if state.warmth() == Warmth::Cold {
+            return;
+        }
         if user::is_wanted(cpu) {
             let unused = self.identity.layout.counters.without(used(state, active));
             user::open(self.identity.regs, self.identity.layout, state, unused);
