@@ -210,7 +210,8 @@ impl Bank {
         let gone = enabled.without(counting);
 
         if counting != enabled {
-            self.enable(regs, counting, enabled);
+            self.enable(regs, counting.without(enabled), gone);
+            self.enabled.store(counting.bits());
         }
 
         // What the counter has counted said as much as a flag that nobody saw.
@@ -225,17 +226,13 @@ impl Bank {
 
     #[cold]
     #[inline(never)]
-    fn enable(&self, regs: Registers, counting: CounterSet, enabled: CounterSet) {
-        let gone = enabled.without(counting);
-        let come = counting.without(enabled);
-
+    fn enable(&self, regs: Registers, come: CounterSet, gone: CounterSet) {
         if !gone.is_empty() {
             regs.set_pmcntenclr(gone);
         }
         if !come.is_empty() {
             regs.set_pmcntenset(come);
         }
-        self.enabled.store(counting.bits());
     }
 
     /// Notes that an event was put on `counters`, of which the overflows of `counter` interrupt. The

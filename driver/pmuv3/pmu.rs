@@ -515,7 +515,7 @@ impl Pmuv3 {
         let counter = self.identity.layout.counter(used(state, active), need)?;
         let slot = Slot::new(counter.index()).ok_or(EINVAL)?;
         if Stored::is_special(event) {
-            self.occupy(cpu, event, counter);
+            self.occupy(cpu, event, slot);
         }
         Ok(slot)
     }
@@ -523,11 +523,11 @@ impl Pmuv3 {
     /// Notes what a special event occupies.
     #[cold]
     #[inline(never)]
-    fn occupy(&self, cpu: &OnCpu<'_>, event: &Event<Self>, counter: Counter) {
+    fn occupy(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let need = Stored::load(event).need;
-        let fit = self.identity.layout.fit(counter, need.length);
-        let place = Place { counter, fit };
-        self.states.get(cpu).occupy(place, need.reader);
+        if let Some(place) = self.place_of(slot, need.length) {
+            self.states.get(cpu).occupy(place, need.reader);
+        }
     }
 
     /// Notes that a special event is there no more.

@@ -244,6 +244,18 @@ pub fn check_counts() -> Result<()> {
     Ok(())
 }
 
+/// An event that is enabled has counted and goes on, after what `what` says.
+fn check_goes_on(event: &Event, what: &str) -> Result<()> {
+    let before = counters::read(event)?.value;
+    workloads::run_loop(100_000);
+    let after = counters::read(event)?.value;
+    ensure!(
+        before > 0 && after > before,
+        "after {what} the count went from {before} to {after}"
+    );
+    Ok(())
+}
+
 /// Writing the interval starts each CPU's timer anew, so that it is due when the PMU is gone. A
 /// kernel that did not stop it writes to freed memory then, which the guest's verdict shows.
 fn unbind_multiplexing() -> Result<()> {
@@ -312,14 +324,7 @@ fn second_node() -> Result<()> {
         errno == Some(Errno::BUSY),
         "the second device was not refused as busy: {answer:?}"
     );
-    let before = counters::read(&event)?.value;
-    workloads::run_loop(100_000);
-    let after = counters::read(&event)?.value;
-    ensure!(
-        before > 0 && after > before,
-        "after the second device was refused, the count went from {before} to {after}"
-    );
-    Ok(())
+    check_goes_on(&event, "the second device was refused")
 }
 
 fn busy() -> Result<()> {
@@ -329,13 +334,7 @@ fn busy() -> Result<()> {
         answer == Err(Errno::AGAIN),
         "rmmod with an event open gave {answer:?}, not EAGAIN (in use)"
     );
-    let before = counters::read(&event)?.value;
-    workloads::run_loop(100_000);
-    let after = counters::read(&event)?.value;
-    ensure!(
-        after > before,
-        "after the refused rmmod the event went from {before} to {after}"
-    );
+    check_goes_on(&event, "rmmod was refused")?;
     let type_id = Pmu::find()?.type_id();
     drop(event);
     unload_soon()?;
