@@ -427,3 +427,84 @@ unsafe extern "C" fn offline<C: Callbacks>(cpu: c_uint, node: *mut bindings::hli
     }
     to_errno(in_transition(cpu, |cpu| this.callbacks.offline(cpu)))
 }
+
+#[kunit_tests(rust_cpuhp)]
+mod tests {
+    use super::*;
+    use core::convert::Infallible;
+    use kernel::sync::{
+        atomic::{
+            Atomic,
+            Relaxed, //
+        },
+        Arc, //
+    };
+
+    /// Counts the CPUs that have been told that they are up, and not that they will go down.
+    struct Up(Arc<Atomic<i32>>);
+
+    #[vtable]
+    impl Callbacks for Up {
+        fn online(&self, _cpu: &Transition<'_>) -> Result {
+            self.0.fetch_add(1, Relaxed);
+            Ok(())
+        }
+
+        fn offline(&self, _cpu: &Transition<'_>) {
+            self.0.fetch_sub(1, Relaxed);
+        }
+    }
+
+    /// Takes two states.
+    struct Prepared;
+
+    #[vtable]
+    impl Callbacks for Prepared {
+        fn prepare(&self, _cpu: CpuId) -> Result {
+            Ok(())
+        }
+
+        fn online(&self, _cpu: &Transition<'_>) -> Result {
+            Ok(())
+        }
+
+        fn offline(&self, _cpu: &Transition<'_>) {}
+    }
+
+    fn new<C: Callbacks>(callbacks: C) -> Result<Pin<KBox<Registration<C>>>> {
+        let registration = Registration::new::<Infallible>(c"rust/test:online", callbacks);
+
+        KBox::try_pin_init(registration, GFP_KERNEL)
+    }
+
+    #[test]
+    fn without_a_state_left_nothing_is_registered() -> Result {
+        let up = Arc::new(Atomic::new(0), GFP_KERNEL)?;
+        let mut registrations = KVec::new();
+
+        let error = loop {
+            match new(Up(up.clone())) {
+                Ok(registration) => registrations.push(registration, GFP_KERNEL)?,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error, ENOSPC);
+        assert_eq!(
+            up.load(Relaxed) as usize,
+            registrations.len() * smp::cpus(smp::online()).count()
+        );
+
+        // It gets the first state and not the second. There are fewer than this of the first, so it
+        // has to give that back.
+        for _ in 0..100 {
+            assert_eq!(new(Prepared).err(), Some(ENOSPC));
+        }
+        drop(registrations.pop());
+        for _ in 0..100 {
+            drop(new(Prepared)?);
+        }
+        drop(registrations);
+        assert_eq!(up.load(Relaxed), 0);
+        Ok(())
+    }
+}

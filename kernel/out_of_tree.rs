@@ -9,9 +9,11 @@
 
 pub mod cpu_pm;
 pub mod cpuhp;
+pub mod madt;
 pub mod percpu;
 pub mod percpu_irq;
 pub mod perf;
+pub mod platform_device;
 pub mod smp;
 pub mod sysctl;
 
@@ -19,8 +21,17 @@ pub mod sysctl;
 mod lookup;
 #[path = "glue/mux_timer.rs"]
 pub(crate) mod mux_timer;
+#[path = "glue/percpu_free.rs"]
+pub(crate) mod percpu_free;
 
-pub use lookup::init;
+/// Makes everything ready. To be called once, when the module is loaded, before anything else.
+///
+/// Fails, and names the function in the kernel log, if the kernel lacks one that is needed.
+pub fn init() -> kernel::error::Result {
+    // SAFETY: The module is loaded once.
+    unsafe { percpu_free::init() };
+    lookup::init()
+}
 
 /// The kernel's bindings, those of perf, and the functions that had to be looked up.
 pub mod bindings {

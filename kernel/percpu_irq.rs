@@ -4,8 +4,8 @@
 //! an ordinary interrupt, such as an SPI, for each CPU, where it is kept.
 //!
 //! A driver need not know which of the two it has. A [`PerCpuIrq`] is [looked up](of_platform) for
-//! a device, [requested](request) with a [`Handler`], and then enabled on each CPU by that CPU
-//! itself, in its [hotplug callback](crate::cpuhp).
+//! a device, or in a [table of the firmware](of_gsis), [requested](request) with a [`Handler`], and
+//! then enabled on each CPU by that CPU itself, in its [hotplug callback](crate::cpuhp).
 //!
 //! C header: [`include/linux/interrupt.h`](srctree/include/linux/interrupt.h)
 //!
@@ -58,14 +58,25 @@
 //! ```
 
 mod action;
+mod gsi;
 mod lines;
 mod of;
 
-pub use self::of::of_platform;
+pub use self::{
+    gsi::{
+        of_gsis,
+        Gsi, //
+    },
+    of::of_platform, //
+};
 
 use self::{
     action::Action,
-    lines::Lines, //
+    lines::{
+        is_private,
+        Joining,
+        Lines, //
+    }, //
 };
 use crate::{
     bindings,
@@ -74,17 +85,15 @@ use crate::{
         LocalCell,
         OnCpu,
         PerCpu, //
-    }, //
+    },
+    smp::CpuSet, //
 };
 use core::{
     convert::Infallible,
     ops::Deref, //
 };
 use kernel::{
-    cpumask::{
-        Cpumask,
-        CpumaskVar, //
-    },
+    cpumask::Cpumask,
     device::{
         Bound,
         Device, //
@@ -155,7 +164,10 @@ pub enum Urgency {
 /// Each CPU of `affinity` has one in `lines`.
 pub struct PerCpuIrq {
     lines: Lines,
-    affinity: CpumaskVar,
+    affinity: CpuSet,
+    /// Those of them that the interrupt core calls our handler on, where it looks whenever a per-CPU
+    /// interrupt comes: all while it is requested, else none.
+    routed: CpuSet,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
     switches: PerCpu<Switches>,
@@ -182,18 +194,13 @@ impl Switches {
     }
 }
 
-// SAFETY: The mask is plain memory that does not change; the rest is `Send`.
-unsafe impl Send for PerCpuIrq {}
-
-// SAFETY: The mask is only read; the rest is `Sync`.
-unsafe impl Sync for PerCpuIrq {}
-
 impl PerCpuIrq {
-    fn new(lines: Lines, affinity: CpumaskVar) -> Result<Arc<Self>> {
+    fn new(lines: Lines, affinity: CpuSet) -> Result<Arc<Self>> {
         // INVARIANT: The callers have collected `affinity` from what is in `lines`.
         let this = Self {
             lines,
             affinity,
+            routed: CpuSet::new()?,
             claimed: AtomicFlag::new(false),
             switches: PerCpu::new(|_cpu| Switches::new())?,
         };
@@ -204,6 +211,23 @@ impl PerCpuIrq {
     /// The CPUs that have this interrupt.
     pub fn affinity(&self) -> &Cpumask {
         &self.affinity
+    }
+
+    /// Adds this CPU to those that have the interrupt, if it has the one that they share.
+    ///
+    /// Fails with [`EINVAL`] if it does not, and if the interrupt was not looked up in a table that
+    /// says so ([`of_gsis`]).
+    pub fn join(&self, cpu: &cpuhp::Transition<'_>) -> Result {
+        if !self.lines.may_join(cpu.cpu()) {
+            return Err(EINVAL);
+        }
+        // INVARIANT: The line is this CPU's too.
+        self.affinity.add(cpu.cpu());
+        // The interrupt core looks for handlers by CPU when the interrupt comes, and that it does
+        // here only once this CPU has enabled it. If somebody else has this CPU, too, then the first
+        // one's handler is called, which can be: it is taken out before it goes.
+        self.routed.add(cpu.cpu());
+        Ok(())
     }
 
     /// Enables the interrupt on this CPU, from now on or from when it is [requested](request),

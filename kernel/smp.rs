@@ -28,6 +28,7 @@ use crate::{
     bindings,
     percpu::OnCpu, //
 };
+use core::ops::Deref;
 use kernel::{
     cpu::{
         nr_cpu_ids,
@@ -38,14 +39,18 @@ use kernel::{
         CpumaskVar, //
     },
     error::to_result,
-    ffi::c_void,
+    ffi::{
+        c_int,
+        c_void, //
+    },
     fmt,
     prelude::*,
     sync::atomic::{
         AtomicFlag,
         Full,
         Release, //
-    }, //
+    },
+    types::NotThreadSafe, //
 };
 
 /// The CPUs that this system can ever have. The set never changes once drivers run.
@@ -103,6 +108,31 @@ pub fn core_has_smt(cpu: CpuId) -> bool {
     }
 }
 
+/// Keeps CPUs from coming and going while it exists. C's `cpus_read_lock()`.
+pub struct NoHotplug(NotThreadSafe);
+
+impl NoHotplug {
+    /// Waits for a change that is going on. May sleep; must not be called in a hotplug callback.
+    pub fn new() -> Self {
+        // SAFETY: It may be called by any task, as often as the other one is.
+        unsafe { bindings::cpus_read_lock() };
+        Self(NotThreadSafe)
+    }
+}
+
+impl Default for NoHotplug {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for NoHotplug {
+    fn drop(&mut self) {
+        // SAFETY: `new()` has locked it, in this task.
+        unsafe { bindings::cpus_read_unlock() };
+    }
+}
+
 /// Shows a set of CPUs the way that sysfs does, as ranges: `0-3,6`. C's `%*pbl`.
 ///
 /// # Examples
@@ -146,6 +176,74 @@ impl fmt::Display for CpuList<'_> {
     }
 }
 
+/// A set of CPUs that may change while others look at it, CPU by CPU.
+///
+/// # Examples
+///
+/// ```
+/// use kernel::{
+///     cpu::CpuId,
+///     smp::CpuSet, //
+/// };
+///
+/// let first = CpuId::from_u32(0).ok_or(EINVAL)?;
+/// let set = CpuSet::new()?;
+/// assert!(set.empty());
+///
+/// set.add(first);
+/// assert!(set.test(first));
+///
+/// set.clear();
+/// assert!(set.empty());
+/// # Ok::<(), Error>(())
+/// ```
+pub struct CpuSet(CpumaskVar);
+
+// SAFETY: It is plain memory, whose bits are changed by atomic operations and may be read meanwhile:
+// who looks at several at once may see some changed and others not yet.
+unsafe impl Send for CpuSet {}
+
+// SAFETY: As above.
+unsafe impl Sync for CpuSet {}
+
+impl CpuSet {
+    /// The empty set.
+    pub fn new() -> Result<Self> {
+        Ok(Self(CpumaskVar::new_zero(GFP_KERNEL)?))
+    }
+
+    /// A set of the CPUs of `mask`.
+    pub fn of(mask: &Cpumask) -> Result<Self> {
+        Ok(Self(CpumaskVar::try_clone(mask)?))
+    }
+
+    /// Adds `cpu`. Does not sleep.
+    pub fn add(&self, cpu: CpuId) {
+        // SAFETY: The mask is valid. Its bits change one by one, by atomic operations.
+        unsafe { bindings::cpumask_set_cpu(cpu.as_u32(), self.as_raw()) };
+    }
+
+    /// Takes all CPUs out. Does not sleep.
+    pub fn clear(&self) {
+        for cpu in cpus(possible()) {
+            // CPU numbers are small.
+            let number = cpu.as_u32() as c_int;
+
+            // SAFETY: As in `add()`.
+            unsafe { bindings::cpumask_clear_cpu(number, self.as_raw()) };
+        }
+    }
+}
+
+impl Deref for CpuSet {
+    type Target = Cpumask;
+
+    #[inline]
+    fn deref(&self) -> &Cpumask {
+        &self.0
+    }
+}
+
 /// CPUs of which each has one owner at most, such as the driver's instance that programs registers
 /// there.
 ///
@@ -174,17 +272,12 @@ impl Ownership {
     ///
     /// Fails with [`EBUSY`] when one of them has an owner.
     pub fn claim(&'static self, mask: &Cpumask) -> Result<Claim> {
-        let mut claim = Claim {
+        let claim = Claim {
             ownership: self,
-            cpus: CpumaskVar::new_zero(GFP_KERNEL)?,
+            cpus: CpuSet::new()?,
         };
 
-        for cpu in cpus(mask) {
-            if self.of(cpu).xchg(true, Full) {
-                return Err(EBUSY);
-            }
-            claim.cpus.set(cpu);
-        }
+        cpus(mask).try_for_each(|cpu| claim.extend(cpu))?;
         Ok(claim)
     }
 
@@ -203,14 +296,27 @@ impl Default for Ownership {
 /// CPUs that belong to the owner of this value.
 pub struct Claim {
     ownership: &'static Ownership,
-    cpus: CpumaskVar,
+    cpus: CpuSet,
 }
 
-// SAFETY: The mask is plain memory.
-unsafe impl Send for Claim {}
+impl Claim {
+    /// The CPUs.
+    #[inline]
+    pub fn cpus(&self) -> &Cpumask {
+        &self.cpus
+    }
 
-// SAFETY: A shared claim has no methods.
-unsafe impl Sync for Claim {}
+    /// Takes one more CPU. Does not sleep.
+    ///
+    /// Fails with [`EBUSY`] when it has an owner.
+    pub fn extend(&self, cpu: CpuId) -> Result {
+        if self.ownership.of(cpu).xchg(true, Full) {
+            return Err(EBUSY);
+        }
+        self.cpus.add(cpu);
+        Ok(())
+    }
+}
 
 impl Drop for Claim {
     fn drop(&mut self) {
@@ -344,6 +450,23 @@ mod tests {
         cpumask::CpumaskVar,
         str::CString, //
     };
+
+    #[test]
+    fn a_claim_grows_by_cpus_without_an_owner() -> Result {
+        static OWNERSHIP: Ownership = Ownership::new();
+        let nobody = CpumaskVar::new_zero(GFP_KERNEL)?;
+        let first = CpuId::from_u32(0).ok_or(EINVAL)?;
+
+        let (one, other) = (OWNERSHIP.claim(&nobody)?, OWNERSHIP.claim(&nobody)?);
+        assert!(one.extend(first).is_ok());
+        assert!(one.cpus().test(first));
+        assert_eq!(other.extend(first).err(), Some(EBUSY));
+        assert!(!other.cpus().test(first));
+
+        drop(one);
+        assert!(other.extend(first).is_ok());
+        Ok(())
+    }
 
     fn list(cpus: &[u32]) -> Result<CString> {
         let mut mask = CpumaskVar::new_zero(GFP_KERNEL)?;

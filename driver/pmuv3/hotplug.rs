@@ -31,19 +31,31 @@ impl cpuhp::Callbacks for Hotplug {
     }
 
     fn online(&self, cpu: &Transition<'_>) -> Result {
-        if self.0.filter(cpu.cpu()) {
+        if self.0.filter(cpu.cpu()) && !self.0.join(cpu) {
             return Ok(());
         }
-        if self.0.prepare(cpu).is_err() {
-            // Not a reason to keep the CPU down: events there are refused.
-            pr_err!(
-                "CPU {} has fewer PMU registers than the CPUs that it shares a device tree node \
-                 with: its events will not count\n",
+        // Without interrupts there is time until the first event comes.
+        let Some(irq) = self.0.irq() else {
+            return Ok(());
+        };
+        // None of what follows is a reason to keep the CPU down.
+        if !irq.affinity().test(cpu.cpu()) && irq.join(cpu).is_err() {
+            pr_warn!(
+                "CPU {} has no interrupt that goes with those of the CPUs of its kind: events \
+                 count there, and do not sample\n",
                 cpu.cpu().as_u32()
             );
             return Ok(());
         }
-        self.0.irq().map_or(Ok(()), |irq| irq.enable(cpu))
+        if self.0.prepare(cpu).is_err() {
+            pr_err!(
+                "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its events \
+                 will not count\n",
+                cpu.cpu().as_u32()
+            );
+            return Ok(());
+        }
+        irq.enable(cpu)
     }
 
     fn offline(&self, cpu: &Transition<'_>) {

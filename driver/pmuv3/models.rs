@@ -77,6 +77,12 @@ macro_rules! each_model {
 }
 pub(crate) use each_model;
 
+/// Any model: ACPI does not say which one it is.
+pub(crate) const ACPI: Model = Model {
+    name: c"armv8_pmuv3",
+    cache: COMMON,
+};
+
 /// Models that count perf's cache events as common events of the architecture, or not at all.
 pub(crate) const COMMON: &[CacheEvent] = &[];
 

@@ -37,6 +37,7 @@ use crate::{
         CpuState,
         Warmth, //
     },
+    cpuhp::Transition,
     event::{
         enabled_by,
         exclude,
@@ -165,12 +166,19 @@ impl Drop for Quiet<'_> {
     }
 }
 
+/// The CPUs that have a PMU.
+pub(crate) struct Members {
+    /// Those whose PMU it is, and nobody else's.
+    pub(crate) claim: smp::Claim,
+    /// The MIDR_EL1 of others that may join them, if some may.
+    pub(crate) joining: Option<u64>,
+}
+
 /// A PMUv3, one in each of the CPUs that it stands for.
 pub(crate) struct Pmuv3 {
     model: Model,
     identity: Identity,
-    /// The CPUs whose PMU this is, and nobody else's.
-    _claim: smp::Claim,
+    members: Members,
     /// `None`: the PMU counts, but cannot sample.
     irq: Option<Arc<PerCpuIrq>>,
     states: PerCpu<CpuState>,
@@ -183,14 +191,14 @@ impl Pmuv3 {
     pub(crate) fn new(
         model: Model,
         identity: Identity,
-        claim: smp::Claim,
+        members: Members,
         irq: Option<Arc<PerCpuIrq>>,
         statistics: Option<Arc<Statistics>>,
     ) -> Result<Self> {
         Ok(Self {
             model,
             identity,
-            _claim: claim,
+            members,
             irq,
             states: PerCpu::new(|_cpu| CpuState::new())?,
             statistics,
@@ -207,9 +215,25 @@ impl Pmuv3 {
         self.identity.regs.pmovsclr()
     }
 
-    /// Returns the CPUs that have this PMU: those that its interrupt goes to, or all.
+    /// Returns the CPUs that have this PMU.
+    #[inline]
     pub(crate) fn cpus(&self) -> &Cpumask {
-        self.irq().map_or(smp::possible(), PerCpuIrq::affinity)
+        self.members.claim.cpus()
+    }
+
+    /// Counts this CPU to those that have this PMU, if it is of their kind. Returns whether it is.
+    pub(crate) fn join(&self, cpu: &Transition<'_>) -> bool {
+        self.members.joining == Some(regs::midr_el1())
+            && self.identity.regs.work_here()
+            && self.members.claim.extend(cpu.cpu()).is_ok()
+    }
+
+    /// Returns whether overflows on `cpu`, if it is given, interrupt.
+    fn can_sample(&self, cpu: Option<CpuId>) -> bool {
+        match (self.irq(), cpu) {
+            (Some(irq), Some(cpu)) => irq.affinity().test(cpu),
+            (irq, _) => irq.is_some(),
+        }
     }
 
     /// Returns what PMMIR_EL1 says.
@@ -596,7 +620,7 @@ impl perf::Driver for Pmuv3 {
         if event.cpu().is_some_and(|cpu| self.filter(cpu)) {
             return Err(ENOENT);
         }
-        if event.has_branch_stack() {
+        if event.has_branch_stack() || (event.is_sampling() && !self.can_sample(event.cpu())) {
             return Err(EOPNOTSUPP);
         }
         let stored = self.accept(event)?;

@@ -12,6 +12,7 @@ use kernel::{
     of,
     platform,
     prelude::*,
+    str::CString,
     sync::{
         atomic::{
             Atomic,
@@ -22,10 +23,12 @@ use kernel::{
 };
 
 use crate::{
+    acpi,
     cpu_pm,
     cpuhp,
     hotplug::Hotplug,
     interrupt::OverflowHandler,
+    madt,
     models::{
         self,
         Model, //
@@ -43,6 +46,7 @@ use crate::{
     },
     pmu::{
         Identity,
+        Members,
         Pmuv3, //
     },
     power::Power,
@@ -50,6 +54,7 @@ use crate::{
         self,
         Claim,
         CpuList,
+        CpuSet,
         Ownership, //
     },
     statistics::{
@@ -97,17 +102,62 @@ impl platform::Driver for PlatformDriver {
         model: Option<&'bound Self::IdInfo>,
     ) -> impl PinInit<Self, Error> + 'bound {
         OFFERED.fetch_add(1, Relaxed);
-        // None: the device was given to this driver by `driver_override`.
-        let model = model.ok_or(ENODEV)?;
-        set_up(pdev, *model).map(|()| Self)
+        let found = match model {
+            Some(model) => Found::in_device_tree(pdev, *model),
+            None => Found::in_acpi_tables(pdev),
+        }?;
+        set_up(pdev, found).map(|()| Self)
     }
 }
 
-fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
-    let irq = interrupt(pdev)?;
-    let cpus = irq.as_deref().map_or(smp::possible(), PerCpuIrq::affinity);
-    let claim = claim(pdev, cpus)?;
-    let identity = identify(pdev, cpus)?;
+/// What the firmware says about a PMU.
+struct Found {
+    name: CString,
+    model: Model,
+    cpus: CpuSet,
+    /// `None` when the PMU has no interrupt.
+    irq: Option<Arc<PerCpuIrq>>,
+    /// The MIDR_EL1 of CPUs that may join later, if some may.
+    joining: Option<u64>,
+}
+
+impl Found {
+    fn in_device_tree(pdev: &platform::Device<Core<'_>>, model: Model) -> Result<Self> {
+        let irq = percpu_irq::of_platform(pdev)?;
+        Ok(Self {
+            name: model.name.try_into()?,
+            model,
+            cpus: CpuSet::of(irq.as_deref().map_or(smp::possible(), PerCpuIrq::affinity))?,
+            irq,
+            joining: None,
+        })
+    }
+
+    fn in_acpi_tables(pdev: &platform::Device<Core<'_>>) -> Result<Self> {
+        // None: this driver did not make the device, but was given it by `driver_override`.
+        let kind = acpi::Kind::of(pdev).ok_or(ENODEV)?;
+        let cpus = kind.cpus()?;
+        if cpus.empty() {
+            dev_err!(pdev, "no CPU of this PMU is on line\n");
+            return Err(ENXIO);
+        }
+        Ok(Self {
+            name: CString::try_from_fmt(fmt!("{}_{}", models::ACPI.name.to_str()?, kind.index))?,
+            model: models::ACPI,
+            irq: percpu_irq::of_gsis(pdev.as_ref(), &cpus, madt::performance_interrupt)?,
+            cpus,
+            joining: Some(kind.midr),
+        })
+    }
+}
+
+fn set_up(pdev: &platform::Device<Core<'_>>, found: Found) -> Result {
+    let Found { name, irq, .. } = &found;
+    if irq.is_none() {
+        dev_warn!(pdev, "no irqs for PMU, sampling events not supported\n");
+    }
+    let claim = claim(pdev, &found.cpus)?;
+    let identity = identify(pdev, &found.cpus)?;
     let counters = identity.counters();
     let statistics = if module_parameters::statistics.value() {
         Some(Statistics::new(counters)?)
@@ -115,14 +165,17 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
         None
     };
     let pmu = Pmu::new(Pmuv3::new(
-        model,
+        found.model,
         identity,
-        claim,
+        Members {
+            claim,
+            joining: found.joining,
+        },
         irq.clone(),
         statistics.clone(),
     ))?;
 
-    let urgency = match &irq {
+    let urgency = match irq {
         Some(irq) => request(pdev, irq, &pmu, statistics.clone())?,
         None => Urgency::Ordinary,
     };
@@ -132,14 +185,14 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
         Hotplug(pmu.clone()),
     )?;
     cpu_pm::register(pdev.as_ref(), Power(pmu.clone()))?;
-    register(pdev, &pmu, model.name)?;
+    register(pdev, &pmu, name)?;
     if let Some(statistics) = statistics {
-        statistics.show(pdev.as_ref(), model.name)?;
+        statistics.show(pdev.as_ref(), name)?;
     }
     dev_info!(
         pdev,
         "enabled with {} PMU driver, {} ({:x},{:08x}) counters available{}\n",
-        model.name,
+        &**name,
         counters.len(),
         counters.bits() >> 32,
         counters.bits() & 0xffff_ffff,
@@ -149,15 +202,6 @@ fn set_up(pdev: &platform::Device<Core<'_>>, model: Model) -> Result {
         }
     );
     Ok(())
-}
-
-/// Looks the interrupt up. `None` when the PMU has none.
-fn interrupt(pdev: &platform::Device<Core<'_>>) -> Result<Option<Arc<PerCpuIrq>>> {
-    let irq = percpu_irq::of_platform(pdev)?;
-    if irq.is_none() {
-        dev_warn!(pdev, "no irqs for PMU, sampling events not supported\n");
-    }
-    Ok(irq)
 }
 
 /// Makes sure that no other device programs the PMUs of these CPUs.
@@ -207,7 +251,7 @@ fn request(
         dev_err!(
             pdev,
             "cannot have interrupt {irq} ({error:?}): if another driver has it, see \
-             /proc/interrupts\n"
+             /proc/interrupts; initcall_blacklist=armv8_pmu_driver_init keeps the C driver away\n"
         );
     })
 }

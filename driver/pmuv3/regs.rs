@@ -221,6 +221,12 @@ pub(crate) fn kernel_level() -> KernelLevel {
     }
 }
 
+/// Reads MIDR_EL1, Main ID Register: the design and revision of the PE that executes this.
+pub(crate) fn midr_el1() -> u64 {
+    // SAFETY: Every AArch64 PE has the register, and the kernel may read it.
+    unsafe { mrs!("midr_el1") }
+}
+
 /// Makes the register writes before it take effect before the instructions after it.
 ///
 /// Instruction Synchronization Barrier. It is a barrier for the compiler too.
@@ -286,8 +292,7 @@ impl Registers {
         /// NVIDIA Olympus: in WFI and WFE the cycle counter may go on while the event does not.
         const OLYMPUS: (u64, u64) = (0x4e, 0x010);
 
-        // SAFETY: Every AArch64 PE has the register, and the kernel may read it.
-        let midr = Midr::from_raw(unsafe { mrs!("midr_el1") });
+        let midr = Midr::from_raw(midr_el1());
         match (midr.implementer().get(), midr.part().get()) {
             OLYMPUS => CycleCounter::Avoid,
             _ => CycleCounter::Use,

@@ -13,7 +13,8 @@
 //! # What is supported
 //!
 //! - Device tree nodes of `arm,armv8-pmuv3` and of all models that the C driver knows, with a PPI,
-//!   with SPIs, or without an interrupt.
+//!   with SPIs, or without an interrupt; and the PMUs of machines that are described by ACPI, one
+//!   for each kind of CPU.
 //! - All counters; counting, and sampling by period and frequency; 64-bit events, in pairs of
 //!   counters where these have 32 bits; thresholds (FEAT_PMUv3_TH).
 //! - Filters by exception level, for kernels at EL1 and EL2 (VHE).
@@ -28,7 +29,6 @@
 //!
 //! # What is not supported
 //!
-//! - ACPI.
 //! - The branch record buffer (FEAT_BRBE).
 //! - KVM. Guests get no PMU, and the hypervisor switches no counters when it enters one: events that
 //!   exclude guests count a guest's EL0 too (and EL1, on a host without VHE), and on a kernel at EL1
@@ -37,8 +37,9 @@
 //! # Where to read on
 //!
 //! [`pmu`] is the driver proper, [`bank`] what it remembers of the registers, and [`interrupt`] the
-//! overflow handler; [`probe`] sets them up, and [`hotplug`] follows the CPUs, [`power`] those that
-//! sleep, [`user`] what user space may read, and [`statistics`] what happens.
+//! overflow handler; [`probe`] sets them up, with [`acpi`] where there is no device tree, and
+//! [`hotplug`] follows the CPUs, [`power`] those that sleep, [`user`] what user space may read, and
+//! [`statistics`] what happens.
 //! [`layout`], [`events`], [`cache`], [`models`], [`evtyper`], [`caps`] and [`counters`] are plain
 //! logic, which is tested on the host too. All `unsafe` code is in [`regs`].
 
@@ -52,9 +53,11 @@ use kernel::{
 use kernel::{
     cpu_pm,
     cpuhp,
+    madt,
     percpu,
     percpu_irq,
     perf,
+    platform_device,
     smp,
     sysctl, //
 };
@@ -67,13 +70,16 @@ use out_of_tree::{
     bindings,
     cpu_pm,
     cpuhp,
+    madt,
     percpu,
     percpu_irq,
     perf,
+    platform_device,
     smp,
     sysctl, //
 };
 
+mod acpi;
 mod attrs;
 mod bank;
 mod cache;
@@ -101,6 +107,8 @@ mod user;
 pub(crate) struct RustPmuv3 {
     #[pin]
     driver: driver::Registration<platform::Adapter<probe::PlatformDriver>>,
+    // Made before the driver, and gone after it.
+    _devices: acpi::Devices,
     // `None`: the C driver has made the file, and so will have the PMUs.
     _user_access: Option<sysctl::Registration>,
 }
@@ -113,6 +121,7 @@ impl kernel::InPlaceModule for RustPmuv3 {
                 out_of_tree::init()?;
             },
             _user_access: sysctl::register(c"kernel", c"perf_user_access", &user::USER_ACCESS).ok(),
+            _devices: acpi::Devices::new(<Self as kernel::ModuleMetadata>::NAME)?,
             driver <- driver::Registration::new(<Self as kernel::ModuleMetadata>::NAME, module),
             _: {
                 if !probe::was_offered_a_device() {
@@ -131,8 +140,8 @@ fn explain_idleness() {
     pr_warn!(
         "it: boot with initcall_blacklist=armv8_pmu_driver_init to keep the C driver away. Or\n"
     );
-    pr_warn!("the device tree has no node for the PMU of an Armv8 CPU, as on ACPI\n");
-    pr_warn!("machines.\n");
+    pr_warn!("the firmware tells of no PMU: in the device tree there is no node for one, or, on\n");
+    pr_warn!("machines with ACPI, no CPU has one.\n");
 }
 
 module! {

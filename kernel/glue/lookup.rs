@@ -76,10 +76,10 @@ impl Function {
     }
 }
 
-/// Looks all functions up. To be called when the module is loaded, before anything else.
+/// Looks all functions up.
 ///
 /// Fails, and names the function in the kernel log, if one is missing.
-pub fn init() -> Result {
+pub(super) fn init() -> Result {
     for function in functions() {
         function.look_up().inspect_err(|error| {
             pr_err!(

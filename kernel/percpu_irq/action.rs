@@ -63,7 +63,15 @@ pub(super) struct Action<H: Handler> {
     _entries: PerCpu<Entry<H>>,
     // Only reached through the entries.
     _handler: Pin<KBox<H>>,
-    _claim: Claim,
+    claim: Claim,
+}
+
+impl<H: Handler> Drop for Action<H> {
+    fn drop(&mut self) {
+        // Those of others that share a per-CPU interrupt may have joined here as well: the kernel
+        // does not free what is for a CPU that has the interrupt enabled.
+        self.claim.0.routed.clear();
+    }
 }
 
 impl<H: Handler> Action<H> {
@@ -86,8 +94,14 @@ impl<H: Handler> Action<H> {
         let irq = &*claim.0;
         let mut requests = KVec::new();
 
+        for cpu in smp::cpus(irq.affinity()) {
+            irq.routed.add(cpu);
+        }
+
         match &irq.lines {
-            Lines::Private { irq: number, nmi } => {
+            Lines::Private {
+                irq: number, nmi, ..
+            } => {
                 let request = private(irq, *number, name, urgency, &entries)?;
                 nmi.store(request.urgency == Urgency::Nmi, Relaxed);
                 requests.push(request, GFP_KERNEL)?;
@@ -106,7 +120,7 @@ impl<H: Handler> Action<H> {
             requests,
             _entries: entries,
             _handler: handler,
-            _claim: claim,
+            claim,
         })
     }
 
@@ -148,7 +162,7 @@ impl Drop for Request {
     fn drop(&mut self) {
         // SAFETY: By the type invariant this is how it was requested. No CPU has it enabled: either
         // none ever had, or `Action::new()`'s caller has seen to it; so no handler is running.
-        unsafe {
+        let free = || unsafe {
             match (self.kind, self.urgency) {
                 (Kind::Private, Urgency::Ordinary) => {
                     bindings::free_percpu_irq(self.irq, self.data)
@@ -161,7 +175,15 @@ impl Drop for Request {
                     bindings::free_nmi(self.irq, self.data);
                 }
             }
+        };
+
+        #[cfg(RUST_PMU_OUT_OF_TREE)]
+        if let Kind::Private = self.kind {
+            // SAFETY: It was requested, and is a per-CPU interrupt.
+            unsafe { crate::out_of_tree::percpu_free::while_nobody_takes(self.irq, free) };
+            return;
         }
+        free();
     }
 }
 
@@ -199,13 +221,14 @@ fn private<H: Handler>(
     let request = |function: Function| {
         // SAFETY: `handle::<H>` expects an `Entry<H>` of the CPU that it runs on, which is what the
         // kernel makes of a per-CPU pointer. The entries, what they point to and the mask stay
-        // until the request is dropped, as the order of `Action`'s fields says; `name` is static.
+        // until the request is dropped, as the order of `Action`'s fields says, though the mask may
+        // grow; `name` is static.
         unsafe {
             function(
                 number,
                 Some(handle::<H>),
                 name.as_char_ptr(),
-                irq.affinity.as_raw(),
+                irq.routed.as_raw(),
                 data,
             )
         }

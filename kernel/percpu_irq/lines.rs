@@ -3,6 +3,7 @@
 //! The interrupt numbers behind a [`PerCpuIrq`](super::PerCpuIrq), and how a CPU switches its own
 //! on and off.
 
+use super::Gsi;
 use crate::{
     bindings,
     percpu::{
@@ -12,6 +13,7 @@ use crate::{
     }, //
 };
 use kernel::{
+    cpu::CpuId,
     error::to_result,
     ffi::c_uint,
     fmt,
@@ -21,6 +23,12 @@ use kernel::{
         Relaxed, //
     }, //
 };
+
+/// The CPUs that may join: those whose interrupt, as `gsi_of` tells, is `gsi`.
+pub(super) struct Joining {
+    pub(super) gsi_of: fn(CpuId) -> Option<Gsi>,
+    pub(super) gsi: Gsi,
+}
 
 /// The interrupt of each CPU.
 ///
@@ -35,21 +43,39 @@ pub(super) enum Lines {
         irq: c_uint,
         /// Whether it was requested as an NMI.
         nmi: AtomicFlag,
+        /// Tells which CPUs may join, if some may.
+        joining: Option<Joining>,
     },
     /// A number for each CPU.
     Pinned(PerCpu<LocalCell<u32>>),
 }
 
 impl Lines {
+    /// Returns whether `cpu` has the interrupt that the others share.
+    pub(super) fn may_join(&self, cpu: CpuId) -> bool {
+        match self {
+            Self::Private {
+                joining: Some(joining),
+                ..
+            } => (joining.gsi_of)(cpu) == Some(joining.gsi),
+            _ => false,
+        }
+    }
+
     /// Enables the interrupt of this CPU, which must not be enabled.
     pub(super) fn enable(&self, here: &OnCpu<'_>) -> Result {
         match self {
-            Self::Private { irq, nmi } => {
+            Self::Private { irq, nmi, .. } => {
                 if nmi.load(Relaxed) {
                     // SAFETY: By the type invariant this is a per-CPU interrupt, which was
                     // requested as an NMI. It is not enabled on this CPU, which is the one that
                     // this acts on.
                     to_result(unsafe { bindings::prepare_percpu_nmi(*irq) })?;
+                }
+
+                #[cfg(RUST_PMU_OUT_OF_TREE)]
+                if crate::out_of_tree::percpu_free::postpone(here, *irq, true) {
+                    return Ok(());
                 }
 
                 // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
@@ -71,10 +97,17 @@ impl Lines {
     /// Disables the interrupt of this CPU, which must be enabled. Its handler is not called again.
     pub(super) fn disable(&self, here: &OnCpu<'_>) {
         match self {
-            Self::Private { irq, nmi } => {
-                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
-                // that calls.
-                unsafe { bindings::disable_percpu_irq(*irq) };
+            Self::Private { irq, nmi, .. } => {
+                #[cfg(RUST_PMU_OUT_OF_TREE)]
+                let is_disabled = crate::out_of_tree::percpu_free::postpone(here, *irq, false);
+                #[cfg(not(RUST_PMU_OUT_OF_TREE))]
+                let is_disabled = false;
+
+                if !is_disabled {
+                    // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
+                    // that calls.
+                    unsafe { bindings::disable_percpu_irq(*irq) };
+                }
 
                 if nmi.load(Relaxed) {
                     // SAFETY: As above; `enable()` has prepared it on this CPU.
@@ -90,6 +123,12 @@ impl Lines {
             }
         }
     }
+}
+
+/// Whether each CPU has an interrupt of its own by this number.
+pub(super) fn is_private(irq: c_uint) -> bool {
+    // SAFETY: It takes any number.
+    unsafe { bindings::irq_check_status_bit(irq, bindings::IRQ_PER_CPU_DEVID) }
 }
 
 /// Shows the interrupt numbers.

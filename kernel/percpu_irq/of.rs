@@ -3,6 +3,7 @@
 //! The interrupts of a platform device, and whose they are.
 
 use super::{
+    is_private,
     Lines,
     PerCpuIrq, //
 };
@@ -12,7 +13,10 @@ use crate::{
         LocalCell,
         PerCpu, //
     },
-    smp, //
+    smp::{
+        self,
+        CpuSet, //
+    }, //
 };
 use core::{
     convert::Infallible,
@@ -24,10 +28,7 @@ use kernel::{
         nr_cpu_ids,
         CpuId, //
     },
-    cpumask::{
-        Cpumask,
-        CpumaskVar, //
-    },
+    cpumask::Cpumask,
     device::{
         property::FwNode,
         Bound,
@@ -92,14 +93,9 @@ pub fn of_platform(pdev: &platform::Device<Bound>) -> Result<Option<Arc<PerCpuIr
     let lines = Lines::Private {
         irq,
         nmi: AtomicFlag::new(false),
+        joining: None,
     };
-    PerCpuIrq::new(lines, CpumaskVar::try_clone(affinity)?).map(Some)
-}
-
-/// Whether each CPU has an interrupt of its own by this number.
-fn is_private(irq: c_uint) -> bool {
-    // SAFETY: It takes any number.
-    unsafe { bindings::irq_check_status_bit(irq, bindings::IRQ_PER_CPU_DEVID) }
+    PerCpuIrq::new(lines, CpuSet::of(affinity)?).map(Some)
 }
 
 /// Looks up the `count` interrupts of `raw`, which is `dev`, and their CPUs.
@@ -109,7 +105,7 @@ fn pinned(
     count: c_uint,
 ) -> Result<Arc<PerCpuIrq>> {
     let numbers = PerCpu::new::<_, Infallible>(|_cpu| LocalCell::new(0u32))?;
-    let mut affinity = CpumaskVar::new_zero(GFP_KERNEL)?;
+    let affinity = CpuSet::new()?;
     let node = dev.fwnode().filter(|node| node.property_present(AFFINITY));
 
     if node.is_none() && nr_cpu_ids() != 1 {
@@ -147,7 +143,7 @@ fn pinned(
             );
             return Err(EINVAL);
         }
-        affinity.set(cpu);
+        affinity.add(cpu);
         numbers.on(cpu).store(irq);
     }
     // INVARIANT: They are not per-CPU interrupts, and no interrupt is 0.

@@ -19,7 +19,7 @@ pub struct Test {
     cpu: &'static str,
     smp: u32,
     timeout: u32,
-    dts: &'static str,
+    firmware: Firmware,
     append: &'static str,
 }
 
@@ -30,6 +30,17 @@ enum Clock {
     Icount,
     /// Virtual time follows the host's, and CPUs run at once.
     Smp,
+}
+
+/// How the kernel learns what the machine has.
+#[derive(Clone, Copy)]
+enum Firmware {
+    /// From QEMU's own device tree.
+    Tree,
+    /// From that as dts/NAME.dts changes it.
+    ChangedTree(&'static str),
+    /// From ACPI tables.
+    Acpi,
 }
 
 impl Test {
@@ -50,7 +61,7 @@ impl Test {
             cpu: "max",
             smp: 1,
             timeout: 60,
-            dts: "-",
+            firmware: Firmware::Tree,
             append: "-",
         }
     }
@@ -83,7 +94,13 @@ impl Test {
 
     /// Needs the device tree as dts/NAME.dts changes it.
     pub const fn dts(mut self, name: &'static str) -> Self {
-        self.dts = name;
+        self.firmware = Firmware::ChangedTree(name);
+        self
+    }
+
+    /// Needs a machine without a device tree.
+    pub const fn acpi(mut self) -> Self {
+        self.firmware = Firmware::Acpi;
         self
     }
 
@@ -111,24 +128,28 @@ impl Test {
     }
 }
 
-/// The line of `--list`: name, kernels, drivers, clock, CPU model, CPUs, seconds, device tree and
-/// command line or `-`, summary.
+/// The line of `--list`: name, kernels, drivers, clock, CPU model, CPUs, seconds, device tree or `-`
+/// or `acpi`, command line or `-`, summary.
 impl fmt::Display for Test {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let clock = match self.clock {
             Clock::Icount => "icount",
             Clock::Smp => "smp",
         };
+        let firmware = match self.firmware {
+            Firmware::Tree => "-",
+            Firmware::ChangedTree(name) => name,
+            Firmware::Acpi => "acpi",
+        };
         write!(
             f,
-            "{}\t{}\t{}\t{clock}\t{}\t{}\t{}\t{}\t{}\t{}",
+            "{}\t{}\t{}\t{clock}\t{}\t{}\t{}\t{firmware}\t{}\t{}",
             self.name,
             self.kernels,
             self.drivers,
             self.cpu,
             self.smp,
             self.timeout,
-            self.dts,
             self.append,
             self.summary
         )
@@ -150,6 +171,7 @@ pub fn all() -> impl Iterator<Item = &'static Test> {
         tests::faults::TESTS,
         tests::features::TESTS,
         tests::spi::TESTS,
+        tests::acpi::TESTS,
         tests::examples::TESTS,
         tests::clients::TESTS,
     ]

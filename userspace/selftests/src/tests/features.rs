@@ -138,7 +138,7 @@ pub const TESTS: &[Test] = &[
     Test::new(
         "two-kinds",
         "of two kinds of CPU each has a PMU, whose events count there and nowhere else",
-        two_kinds,
+        || check_kinds([("armv8_cortex_a53", "0-1"), ("armv8_cortex_a57", "2-3")]),
     )
     .icount()
     .smp(4)
@@ -495,7 +495,8 @@ fn cycles_on_event_counter() -> Result<()> {
     Ok(())
 }
 
-fn two_kinds() -> Result<()> {
+/// Fails unless these are the PMUs and the CPUs of each, and each counts there and nowhere else.
+pub(super) fn check_kinds(want: [(&str, &str); 2]) -> Result<()> {
     let pmus = Pmus::system()?;
     let kinds: Vec<_> = pmus.core().collect();
     let cpus = |pmu: &discovery::Pmu| pmu.cpus.clone().unwrap_or_default();
@@ -503,7 +504,6 @@ fn two_kinds() -> Result<()> {
         .iter()
         .map(|pmu| (pmu.name.as_str(), cpus(pmu).to_string()))
         .collect();
-    let want = [("armv8_cortex_a53", "0-1"), ("armv8_cortex_a57", "2-3")];
     ensure!(
         found == want.map(|(name, cpus)| (name, cpus.to_owned())),
         "the PMUs are {found:?}, not {want:?}"

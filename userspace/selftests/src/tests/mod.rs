@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The tests, by theme.
 
+pub mod acpi;
 pub mod clients;
 pub mod counting;
 pub mod events;

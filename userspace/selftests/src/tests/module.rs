@@ -146,7 +146,7 @@ impl Binding {
     }
 }
 
-fn load() -> Result<()> {
+pub fn load() -> Result<()> {
     load_with(c"")
 }
 
@@ -344,7 +344,7 @@ fn busy() -> Result<()> {
 }
 
 /// Unloads the module once the kernel has let go of the events that were just closed.
-fn unload_soon() -> Result<()> {
+pub fn unload_soon() -> Result<()> {
     guest::wait_until("rmmod with all events closed", || match unload() {
         Ok(()) => Ok(true),
         Err(Errno::AGAIN) => Ok(false),
