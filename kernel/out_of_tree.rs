@@ -23,6 +23,8 @@ mod lookup;
 pub(crate) mod mux_timer;
 #[path = "glue/percpu_free.rs"]
 pub(crate) mod percpu_free;
+#[path = "glue/sysctl_entry.rs"]
+pub(crate) mod sysctl_entry;
 
 /// Makes everything ready. To be called once, when the module is loaded, before anything else.
 ///

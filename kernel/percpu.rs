@@ -67,6 +67,7 @@ use kernel::{
 ///
 /// While the value exists, the code that owns it runs on `cpu` with interrupts disabled, and `offset`
 /// is the CPU's.
+#[derive(Clone, Copy)]
 pub struct OnCpu<'a> {
     cpu: CpuId,
     offset: usize,

@@ -99,6 +99,11 @@ unsafe impl Sync for Registration {}
 /// Fails with [`EEXIST`] when the kernel does not take it, which it explains in its log: mostly the
 /// file is there already; or it was built without `CONFIG_SYSCTL`.
 pub fn register(folder: &CStr, name: &'static CStr, flag: &'static Flag) -> Result<Registration> {
+    #[cfg(RUST_PMU_OUT_OF_TREE)]
+    if crate::out_of_tree::sysctl_entry::exists(folder, name)? {
+        return Err(EEXIST);
+    }
+
     let limits: *const c_int = (&raw const bindings::sysctl_vals).cast();
 
     // SAFETY: All fields may be zero.

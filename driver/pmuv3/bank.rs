@@ -24,6 +24,7 @@ use crate::{
     percpu::LocalCell,
     regs::{
         self,
+        CounterRegisters,
         Registers, //
     }, //
 };
@@ -285,8 +286,8 @@ impl Bank {
     }
 
     /// Chooses what `counter` counts.
-    pub(crate) fn set_type(&self, regs: Registers, counter: Counter, typer: Pmevtyper) {
-        regs.set_type(counter, typer);
-        self.types[usize::from(counter.index())].store(typer.bits());
+    pub(crate) fn set_type(&self, counter: CounterRegisters, typer: Pmevtyper) {
+        counter.set_type(typer);
+        self.types[usize::from(counter.counter().index())].store(typer.bits());
     }
 }

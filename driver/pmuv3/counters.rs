@@ -27,17 +27,6 @@ impl Counter {
     /// The instruction counter, PMICNTR_EL0.
     pub(crate) const INSTRUCTION: Self = Self(32);
 
-    /// Returns the counter with this index, if there can be one.
-    #[inline]
-    pub(crate) const fn new(index: u8) -> Option<Self> {
-        if index <= Self::INSTRUCTION.0 {
-            // INVARIANT: Just checked.
-            Some(Self(index))
-        } else {
-            None
-        }
-    }
-
     /// Returns the index, which is the counter's bit in the set registers.
     #[inline]
     pub(crate) const fn index(self) -> u8 {
@@ -112,6 +101,17 @@ impl CounterSet {
     #[inline]
     pub(crate) const fn with_lower_neighbours(self) -> Self {
         Self(self.0 | self.0 >> 1)
+    }
+
+    /// Returns the counter with this index, if it is in the set.
+    #[inline]
+    pub(crate) const fn get(self, index: u8) -> Option<Counter> {
+        if index < 64 && self.0 >> index & 1 != 0 {
+            // INVARIANT: By that of the set no bit above 32 is set.
+            Some(Counter(index))
+        } else {
+            None
+        }
     }
 
     /// Returns whether `counter` is in the set.
@@ -216,8 +216,10 @@ mod tests {
 
     #[test]
     fn the_last_index_is_the_instruction_counter() {
-        assert_eq!(Counter::new(32), Some(Counter::INSTRUCTION));
-        assert_eq!(Counter::new(33), None);
+        assert_eq!(CounterSet::ALL.get(32), Some(Counter::INSTRUCTION));
+        assert_eq!(CounterSet::ALL.get(33), None);
+        assert_eq!(CounterSet::ALL.get(64), None);
+        assert_eq!(CounterSet::EMPTY.get(32), None);
     }
 
     #[test]

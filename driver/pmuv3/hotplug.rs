@@ -49,8 +49,8 @@ impl cpuhp::Callbacks for Hotplug {
         }
         if self.0.prepare(cpu).is_err() {
             pr_err!(
-                "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its events \
-                 will not count\n",
+                "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its \
+                 events will not count\n",
                 cpu.cpu().as_u32()
             );
             return Ok(());

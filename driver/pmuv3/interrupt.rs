@@ -60,12 +60,12 @@ impl OverflowHandler {
 
     fn serve(&self, irq: &IrqContext<'_>, slot: Slot, event: &Event<Pmuv3>) {
         let need = Stored::load(event).need;
-        let Some(place) = self.0.place_of(slot, need.length) else {
+        let Some(at) = self.0.find(slot, need.length) else {
             return;
         };
-        self.0.update(event, place, need.length);
+        at.update(event, need.length);
         let (start, sample) = event.next_period(need.length.into());
-        self.0.set_count(place, start);
+        at.set(start);
         if let Some(sample) = sample {
             event.overflow(irq, sample);
         }

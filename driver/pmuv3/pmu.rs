@@ -28,10 +28,7 @@ use crate::{
         Pmceid,
         Pmmir, //
     },
-    counters::{
-        Counter,
-        CounterSet, //
-    },
+    counters::CounterSet,
     cpu::{
         Access,
         CpuState,
@@ -55,6 +52,7 @@ use crate::{
     },
     layout::{
         CycleCounter,
+        Fit,
         Layout,
         Length,
         Need,
@@ -84,6 +82,7 @@ use crate::{
     },
     regs::{
         self,
+        CounterRegisters,
         Registers, //
     },
     smp,
@@ -163,6 +162,98 @@ impl Drop for Quiet<'_> {
         if self.was_running {
             self.bank.resume(self.regs);
         }
+    }
+}
+
+/// Where an event is counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Located {
+    /// The counter that overflows; the odd one of a pair.
+    counter: CounterRegisters,
+    /// The even one of a pair.
+    even: Option<CounterRegisters>,
+    fit: Fit,
+}
+
+impl Located {
+    /// Returns the same without the registers.
+    #[inline(always)]
+    fn place(self) -> Place {
+        Place {
+            counter: self.counter.counter(),
+            fit: self.fit,
+        }
+    }
+
+    /// Adds to the event what it has counted, while it cannot count.
+    #[inline(always)]
+    pub(crate) fn update(self, event: &Event<Pmuv3>, length: Length) {
+        match self.even {
+            None => {
+                let count = self.counter.count() & length.largest();
+                event.update_undisturbed(length.into(), count);
+            }
+            Some(even) => self.update_pair(event, even),
+        }
+    }
+
+    /// Adds to the event what it has counted, while it counts.
+    #[inline(always)]
+    fn update_running(self, event: &Event<Pmuv3>, length: Length) {
+        match self.even {
+            None => {
+                let count = || self.counter.count() & length.largest();
+                event.update(length.into(), count);
+            }
+            Some(even) => self.update_running_pair(event, even),
+        }
+    }
+
+    /// Makes the event overflow when `start`, the value of an imagined counter of 64 bits, does.
+    #[inline(always)]
+    pub(crate) fn set(self, start: u64) {
+        match self.even {
+            None => self.counter.set_count(self.fit.to_hardware(start)),
+            Some(even) => self.set_pair(even, start),
+        }
+    }
+
+    // The rare case out of line, so that the other has registers to spare.
+
+    #[cold]
+    #[inline(never)]
+    fn update_pair(self, event: &Event<Pmuv3>, even: CounterRegisters) {
+        event.update_undisturbed(Length::Bits64.into(), self.count_pair(even));
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn update_running_pair(self, event: &Event<Pmuv3>, even: CounterRegisters) {
+        event.update(Length::Bits64.into(), || self.count_pair(even));
+    }
+
+    /// The even counter may overflow into the odd one while they are read one after the other, and
+    /// without an ISB the PE may read different counters in any order.
+    fn count_pair(self, even: CounterRegisters) -> u64 {
+        let before = self.counter.count();
+        regs::isb();
+        let low = even.count();
+        regs::isb();
+        let after = self.counter.count();
+        if before == after {
+            after << 32 | low
+        } else {
+            // It has just overflowed, and will not again before it is read.
+            regs::isb();
+            after << 32 | even.count()
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_pair(self, even: CounterRegisters, start: u64) {
+        self.counter.set_count(start >> 32);
+        even.set_count(start & Length::Bits32.largest());
     }
 }
 
@@ -255,17 +346,17 @@ impl Pmuv3 {
     pub(crate) fn prepare(&self, cpu: &OnCpu<'_>) -> Result {
         match self.states.get(cpu).warmth() {
             Warmth::Ready => Ok(()),
-            Warmth::Cold => self.warm_up(cpu),
+            Warmth::Cold => self.warm_up(*cpu),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn warm_up(&self, cpu: &OnCpu<'_>) -> Result {
+    fn warm_up(&self, cpu: OnCpu<'_>) -> Result {
         if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
             return Err(ENOENT);
         }
-        let state = self.states.get(cpu);
+        let state = self.states.get(&cpu);
         self.reset(state);
         state.set_warmth(Warmth::Ready);
         Ok(())
@@ -381,90 +472,35 @@ impl Pmuv3 {
         }
     }
 
-    /// Adds to the event what it has counted, while it cannot count.
-    #[inline(always)]
-    pub(crate) fn update(&self, event: &Event<Self>, place: Place, length: Length) {
-        match place.even() {
-            None => {
-                let count = self.identity.regs.count(place.counter) & length.largest();
-                event.update_undisturbed(length.into(), count);
-            }
-            Some(even) => self.update_pair(event, place.counter, even),
-        }
-    }
-
-    /// The rare case out of line, so that the other has registers to spare.
     #[cold]
     #[inline(never)]
-    fn update_pair(&self, event: &Event<Self>, odd: Counter, even: Counter) {
-        event.update_undisturbed(Length::Bits64.into(), self.count_pair(odd, even));
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn read_pair(&self, event: &Event<Self>, odd: Counter, even: Counter) {
-        event.update(Length::Bits64.into(), || self.count_pair(odd, even));
-    }
-
-    /// The even counter may overflow into the odd one while they are read one after the other, and
-    /// without an ISB the PE may read different counters in any order.
-    fn count_pair(&self, odd: Counter, even: Counter) -> u64 {
-        let regs = self.identity.regs;
-        let before = regs.count(odd);
-        regs::isb();
-        let low = regs.count(even);
-        regs::isb();
-        let after = regs.count(odd);
-        if before == after {
-            after << 32 | low
-        } else {
-            // It has just overflowed, and will not again before it is read.
-            regs::isb();
-            after << 32 | regs.count(even)
-        }
-    }
-
-    /// Makes the event overflow when `start`, the value of an imagined counter of 64 bits, does.
-    #[inline(always)]
-    pub(crate) fn set_count(&self, place: Place, start: u64) {
-        match place.even() {
-            None => {
-                let value = place.fit.to_hardware(start);
-                self.identity.regs.set_count(place.counter, value);
-            }
-            Some(even) => self.set_pair(place.counter, even, start),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn set_pair(&self, odd: Counter, even: Counter, start: u64) {
-        let regs = self.identity.regs;
-        regs.set_count(odd, start >> 32);
-        regs.set_count(even, start & Length::Bits32.largest());
-    }
-
-    /// Chooses what is counted.
-    #[cold]
-    #[inline(never)]
-    fn select(&self, bank: &Bank, place: Place, typer: Pmevtyper) {
-        let regs = self.identity.regs;
-        match place.even() {
-            None => bank.set_type(regs, place.counter, typer),
+    fn select(&self, bank: &Bank, event: &Event<Self>, slot: Slot) {
+        let need = Stored::load(event).need;
+        let Some(at) = self.find(slot, need.length) else {
+            return;
+        };
+        match at.even {
+            None => bank.set_type(at.counter, need.typer),
             Some(even) => {
-                bank.set_type(regs, even, typer);
-                bank.set_type(regs, place.counter, Pmevtyper::CHAIN);
+                bank.set_type(even, need.typer);
+                bank.set_type(at.counter, Pmevtyper::CHAIN);
             }
         }
     }
 
     /// Returns where an event of this length that has been added is counted.
-    #[inline]
-    pub(crate) fn place_of(&self, slot: Slot, length: Length) -> Option<Place> {
-        let counter = Counter::new(slot.number())?;
-        Some(Place {
+    #[inline(always)]
+    pub(crate) fn find(&self, slot: Slot, length: Length) -> Option<Located> {
+        let regs = self.identity.regs;
+        let counter = regs.counter(slot.number())?;
+        let place = Place {
+            counter: counter.counter(),
+            fit: self.identity.layout.fit(counter.counter(), length),
+        };
+        Some(Located {
             counter,
-            fit: self.identity.layout.fit(counter, length),
+            even: place.even().and_then(|even| regs.counter(even.index())),
+            fit: place.fit,
         })
     }
 
@@ -539,7 +575,7 @@ impl Pmuv3 {
         let counter = self.identity.layout.counter(used(state, active), need)?;
         let slot = Slot::new(counter.index()).ok_or(EINVAL)?;
         if Stored::is_special(event) {
-            self.occupy(cpu, event, slot);
+            self.occupy(*cpu, event, slot);
         }
         Ok(slot)
     }
@@ -547,57 +583,71 @@ impl Pmuv3 {
     /// Notes what a special event occupies.
     #[cold]
     #[inline(never)]
-    fn occupy(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+    fn occupy(&self, cpu: OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let need = Stored::load(event).need;
-        if let Some(place) = self.place_of(slot, need.length) {
-            self.states.get(cpu).occupy(place, need.reader);
+        if let Some(at) = self.find(slot, need.length) {
+            self.states.get(&cpu).occupy(at.place(), need.reader);
         }
     }
 
     /// Notes that a special event is there no more.
     #[cold]
     #[inline(never)]
-    fn vacate(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        if let Some(place) = self.place_of(slot, Stored::load(event).need.length) {
-            self.states.get(cpu).vacate(place);
+    fn vacate(&self, cpu: OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        if let Some(at) = self.find(slot, Stored::load(event).need.length) {
+            self.states.get(&cpu).vacate(at.place());
         }
     }
 
+    /// Starts an event while the PMU does not run.
     #[inline(always)]
-    fn start_as(&self, length: Length, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let Stored { need, enabled_by } = Stored::load(event);
-        let Some(place) = self.place_of(slot, length) else {
+    fn start_as(&self, length: Length, bank: &Bank, event: &Event<Self>, slot: Slot) {
+        let Some(at) = self.find(slot, length) else {
             return;
         };
-        let bank = self.quiet(cpu);
-        self.set_count(place, event.set_period(length.into()));
-        if place.even().is_some() || !bank.counts(place.counter, event.config()) {
-            self.select(&bank, place, need.typer);
+        let place = at.place();
+        at.set(event.set_period(length.into()));
+        if at.even.is_some() || !bank.counts(place.counter, event.config()) {
+            self.select(bank, event, slot);
         }
         bank.put(self.identity.regs, place.counter, place.counters());
-        if enabled_by == EnabledBy::Driver {
+        if Stored::load(event).enabled_by == EnabledBy::Driver {
             bank.start(place.counters());
         }
     }
 
-    #[inline(never)]
-    fn start_long(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        self.start_as(Length::Bits64, cpu, event, slot);
-    }
-
+    /// Stops an event while the PMU does not run.
     #[inline(always)]
-    fn stop_as(&self, length: Length, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        let Some(place) = self.place_of(slot, length) else {
-            return;
-        };
-        let bank = self.quiet(cpu);
-        bank.stop(place.counters());
-        self.update(event, place, length);
+    fn stop_as(&self, length: Length, bank: &Bank, event: &Event<Self>, slot: Slot) {
+        if let Some(at) = self.find(slot, length) {
+            bank.stop(at.place().counters());
+            at.update(event, length);
+        }
     }
 
+    /// Starts any event at any time.
+    #[cold]
     #[inline(never)]
-    fn stop_long(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        self.stop_as(Length::Bits64, cpu, event, slot);
+    fn start_rare(&self, cpu: OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let length = Stored::load(event).need.length;
+        self.start_as(length, &self.quiet(&cpu), event, slot);
+    }
+
+    /// Stops any event at any time.
+    #[cold]
+    #[inline(never)]
+    fn stop_rare(&self, cpu: OnCpu<'_>, event: &Event<Self>, slot: Slot) {
+        let length = Stored::load(event).need.length;
+        self.stop_as(length, &self.quiet(&cpu), event, slot);
+    }
+
+    /// Returns the bank of this CPU, if nothing about the event or the PMU is rare: the event has
+    /// 32 bits, and so never takes a pair, and the PMU does not run.
+    #[inline(always)]
+    fn usual<'a>(&'a self, cpu: &'a OnCpu<'_>, event: &Event<Self>) -> Option<&'a Bank> {
+        let bank = self.states.get(cpu).bank();
+        let is_short = Stored::load(event).need.length == Length::Bits32;
+        (is_short && bank.state() == Run::Stopped).then_some(bank)
     }
 }
 
@@ -634,13 +684,13 @@ impl perf::Driver for Pmuv3 {
         match self.place(cpu, event, active) {
             Ok(slot) => {
                 if let Some(statistics) = &self.statistics {
-                    statistics.placed(cpu);
+                    statistics.placed(*cpu);
                 }
                 Ok(slot)
             }
             Err(error) => {
                 if let Some(statistics) = &self.statistics {
-                    statistics.refused(cpu);
+                    statistics.refused(*cpu);
                 }
                 Err(error)
             }
@@ -650,40 +700,31 @@ impl perf::Driver for Pmuv3 {
     #[inline]
     fn del(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         if Stored::is_special(event) {
-            self.vacate(cpu, event, slot);
+            self.vacate(*cpu, event, slot);
         }
     }
 
-    // Nearly all events have 32 bits: they never take a pair, and need not be asked at each step.
-
     #[inline(always)]
     fn start(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        match Stored::load(event).need.length {
-            Length::Bits32 => self.start_as(Length::Bits32, cpu, event, slot),
-            Length::Bits64 => self.start_long(cpu, event, slot),
+        match self.usual(cpu, event) {
+            Some(bank) => self.start_as(Length::Bits32, bank, event, slot),
+            None => self.start_rare(*cpu, event, slot),
         }
     }
 
     #[inline(always)]
     fn stop(&self, cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
-        match Stored::load(event).need.length {
-            Length::Bits32 => self.stop_as(Length::Bits32, cpu, event, slot),
-            Length::Bits64 => self.stop_long(cpu, event, slot),
+        match self.usual(cpu, event) {
+            Some(bank) => self.stop_as(Length::Bits32, bank, event, slot),
+            None => self.stop_rare(*cpu, event, slot),
         }
     }
 
     #[inline]
     fn read(&self, _cpu: &OnCpu<'_>, event: &Event<Self>, slot: Slot) {
         let length = Stored::load(event).need.length;
-        let Some(place) = self.place_of(slot, length) else {
-            return;
-        };
-        match place.even() {
-            None => {
-                let count = || self.identity.regs.count(place.counter) & length.largest();
-                event.update(length.into(), count);
-            }
-            Some(even) => self.read_pair(event, place.counter, even),
+        if let Some(at) = self.find(slot, length) {
+            at.update_running(event, length);
         }
     }
 

@@ -20,8 +20,9 @@
 //! None of the registers is about memory, so no value in them can break Rust's rules. What an access
 //! can do is trap, when the PE does not have the register. [`Registers`] is therefore a token that
 //! only [`Registers::probe`] makes, after it has found a PMU, and that knows which counters there
-//! are. The one token is used on all CPUs that the device tree counts to the PMU; before it is used
-//! on one of them, [`Registers::work_here`] must have been asked there.
+//! are; the registers of one of these are reached by the token [`CounterRegisters`]. Both are used
+//! on all CPUs that the firmware counts to the PMU; before that is done on one of them,
+//! [`Registers::work_here`] must have been asked there.
 
 use core::arch::asm;
 
@@ -403,74 +404,86 @@ impl Registers {
         }
     }
 
-    /// Reads PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. A counter that there is not reads as 0.
+    /// Returns the registers of the counter with this index, if there is one.
     #[inline(always)]
-    pub(crate) fn count(self, counter: Counter) -> u64 {
+    pub(crate) fn counter(self, index: u8) -> Option<CounterRegisters> {
+        // INVARIANT: By that of `self` there are these counters.
+        self.counters.get(index).map(CounterRegisters)
+    }
+}
+
+/// The registers of a counter.
+///
+/// # Invariants
+///
+/// The PE that executed [`Registers::probe`] has a PMUv3 with this counter.
+#[derive(Clone, Copy)]
+pub(crate) struct CounterRegisters(Counter);
+
+impl CounterRegisters {
+    /// Returns which counter it is.
+    #[inline]
+    pub(crate) fn counter(self) -> Counter {
+        self.0
+    }
+
+    /// Reads PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0.
+    #[inline(always)]
+    pub(crate) fn count(self) -> u64 {
         macro_rules! pmevcntr {
             ($n:literal) => {
-                // SAFETY: `n` is the index of a counter that there is, by the check below.
+                // SAFETY: `n` is the index of a counter that there is, by the type invariant.
                 unsafe { mrs!(concat!("pmevcntr", $n, "_el0")) }
             };
         }
 
-        if !self.counters.contains(counter) {
-            return 0;
-        }
-        event_counter!(counter.index(), pmevcntr; _ => {
-            if counter == Counter::CYCLE {
-                // SAFETY: By the type invariant there is a PMUv3, and each has this register.
+        event_counter!(self.0.index(), pmevcntr; _ => {
+            if self.0 == Counter::CYCLE {
+                // SAFETY: There is a PMUv3, and each has this register.
                 unsafe { mrs!("pmccntr_el0") }
             } else {
-                // SAFETY: The instruction counter is among the counters that there are.
+                // SAFETY: By the type invariant there is the instruction counter.
                 unsafe { mrs!("s3_3_c9_c4_0") }
             }
         })
     }
 
-    /// Writes PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0. Without the counter it does nothing.
+    /// Writes PMEVCNTR<n>_EL0, PMCCNTR_EL0 or PMICNTR_EL0.
     #[inline(always)]
-    pub(crate) fn set_count(self, counter: Counter, value: u64) {
+    pub(crate) fn set_count(self, value: u64) {
         macro_rules! set_pmevcntr {
             ($n:literal, $value:expr) => {
-                // SAFETY: `n` is the index of a counter that there is, by the check below.
+                // SAFETY: `n` is the index of a counter that there is, by the type invariant.
                 unsafe { msr!(concat!("pmevcntr", $n, "_el0"), $value) }
             };
         }
 
-        if !self.counters.contains(counter) {
-            return;
-        }
-        event_counter!(counter.index(), set_pmevcntr, value; _ => {
-            if counter == Counter::CYCLE {
-                // SAFETY: By the type invariant there is a PMUv3, and each has this register.
+        event_counter!(self.0.index(), set_pmevcntr, value; _ => {
+            if self.0 == Counter::CYCLE {
+                // SAFETY: There is a PMUv3, and each has this register.
                 unsafe { msr!("pmccntr_el0", value) }
             } else {
-                // SAFETY: The instruction counter is among the counters that there are.
+                // SAFETY: By the type invariant there is the instruction counter.
                 unsafe { msr!("s3_3_c9_c4_0", value) }
             }
         })
     }
 
-    /// Writes PMEVTYPER<n>_EL0, PMCCFILTR_EL0 or PMICFILTR_EL0: what the counter counts. Without
-    /// the counter it does nothing.
-    #[inline(always)]
-    pub(crate) fn set_type(self, counter: Counter, typer: Pmevtyper) {
+    /// Writes PMEVTYPER<n>_EL0, PMCCFILTR_EL0 or PMICFILTR_EL0: what the counter counts.
+    pub(crate) fn set_type(self, typer: Pmevtyper) {
         macro_rules! set_pmevtyper {
             ($n:literal, $value:expr) => {
-                // SAFETY: `n` is the index of a counter that there is, by the check below.
+                // SAFETY: `n` is the index of a counter that there is, by the type invariant.
                 unsafe { msr!(concat!("pmevtyper", $n, "_el0"), $value) }
             };
         }
 
-        if !self.counters.contains(counter) {
-            return;
-        }
-        event_counter!(counter.index(), set_pmevtyper, typer.bits(); _ => {
-            if counter == Counter::CYCLE {
-                // SAFETY: By the type invariant there is a PMUv3, and each has this register.
+        event_counter!(self.0.index(), set_pmevtyper, typer.bits(); _ => {
+            if self.0 == Counter::CYCLE {
+                // SAFETY: There is a PMUv3, and each has this register.
                 unsafe { msr!("pmccfiltr_el0", typer.filter_bits()) }
             } else {
-                // SAFETY: The instruction counter is among the counters that there are.
+                // SAFETY: By the type invariant there is the instruction counter.
                 unsafe { msr!("s3_3_c9_c6_0", typer.filter_bits()) }
             }
         })

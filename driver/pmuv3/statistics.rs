@@ -97,15 +97,15 @@ impl Statistics {
     /// Notes that an event got a counter.
     #[cold]
     #[inline(never)]
-    pub(crate) fn placed(&self, here: &OnCpu<'_>) {
-        self.cpus.get(here).placed.increment();
+    pub(crate) fn placed(&self, here: OnCpu<'_>) {
+        self.cpus.get(&here).placed.increment();
     }
 
     /// Notes that an event got none.
     #[cold]
     #[inline(never)]
-    pub(crate) fn refused(&self, here: &OnCpu<'_>) {
-        self.cpus.get(here).refused.increment();
+    pub(crate) fn refused(&self, here: OnCpu<'_>) {
+        self.cpus.get(&here).refused.increment();
     }
 
     /// Notes an interrupt that found `overflowed`, and how long handling it took.

@@ -82,7 +82,9 @@ pub(crate) fn open(regs: Registers, layout: Layout, state: &CpuState, unused: Co
             // The instruction counter is not opened.
             let unused = unused.without(Counter::INSTRUCTION.into());
             for counter in unused.without(before.unwrap_or(CounterSet::EMPTY)) {
-                regs.set_count(counter, 0);
+                if let Some(counter) = regs.counter(counter.index()) {
+                    counter.set_count(0);
+                }
             }
             unused
         }

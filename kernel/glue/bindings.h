@@ -9,6 +9,7 @@
 #include <linux/cpu_pm.h>
 #include <linux/irq.h>
 #include <linux/irqdesc.h>
+#include <linux/namei.h>
 #include <linux/perf_event.h>
 #include <linux/sched/clock.h>
 #include <linux/smp.h>

@@ -46,7 +46,7 @@ glue-opaque := $(glue-opaque)|perf_callchain_entry|perf_raw_record|perf_branch_s
 glue-functions := perf_pmu_register|perf_pmu_unregister|perf_pmu_migrate_context
 glue-functions := $(glue-functions)|perf_event_update_userpage|sched_clock|irq_check_status_bit
 glue-functions := $(glue-functions)|smp_call_function_any|cpu_pm_register_notifier
-glue-functions := $(glue-functions)|cpu_pm_unregister_notifier
+glue-functions := $(glue-functions)|cpu_pm_unregister_notifier|kern_path|path_put
 # Where the kernel has KUnit built in, the module has the tests.
 glue-functions := $(glue-functions)|perf_event_create_kernel_counter|perf_event_read_value
 glue-functions := $(glue-functions)|perf_event_enable|perf_event_disable

@@ -196,7 +196,7 @@ impl<T: Driver> Event<T> {
     #[inline]
     pub fn flags(&self) -> u32 {
         // The bits as they are, whatever sign C gives them.
-        atomic!(self.hardware(), AtomicI32, flags).load(Relaxed) as u32
+        constant!(self.hardware(), flags) as u32
     }
 
     /// The period that ends with the next sample.

@@ -107,6 +107,15 @@ pub const TESTS: &[Test] = &[
     .smp(2)
     .acpi(),
     Test::new(
+        "acpi-beside-c",
+        "loaded while the C driver has the PMU, the module leaves it alone (Rust: has the PMU)",
+        module::beside_c,
+    )
+    .core()
+    .drivers("c")
+    .smp(2)
+    .acpi(),
+    Test::new(
         "acpi-reload",
         "rmmod takes the device away, and insmod brings it and the PMU back (C: built in)",
         reload,

@@ -4,8 +4,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use perfshim::{Attr, Event, Rate, SampleFields, Target};
 use rustix::io::Errno;
 
@@ -74,7 +75,7 @@ fn check_leaks() -> Result<()> {
     const FILE: &str = "/sys/kernel/debug/kmemleak";
     guest::write(FILE, "scan")?;
     // Younger memory is not reported, for its address may still be in a register.
-    std::thread::sleep(std::time::Duration::from_secs(6));
+    thread::sleep(std::time::Duration::from_secs(6));
     guest::write(FILE, "scan")?;
     let report = guest::read(FILE)?;
     ensure!(report.is_empty(), "memory has leaked:\n{report}");
@@ -83,13 +84,12 @@ fn check_leaks() -> Result<()> {
 
 /// Does something again and again, with one allocation later failing each time, until it has no more.
 /// `body` returns whether it failed, for want of memory. Fails unless that happened so many times.
-fn each_fault(at_least: u32, mut body: impl FnMut(&Fault, u32) -> Result<Outcome>) -> Result<()> {
+fn each_fault(at_least: u32, mut body: impl FnMut(u32) -> Result<Outcome>) -> Result<()> {
     // More than anything here needs.
     const MANY: u32 = 5000;
-    let fault = Fault::new()?;
     let (mut failed, mut done) = (0, 0);
     for nth in 1..MANY {
-        match body(&fault, nth).with_context(|| format!("allocation {nth} failed"))? {
+        match body(nth).with_context(|| format!("allocation {nth} failed"))? {
             Outcome::Failed => failed += 1,
             // Something that can be done without, such as the books of kmemleak itself.
             Outcome::Done => done += 1,
@@ -129,7 +129,8 @@ fn probe() -> Result<()> {
         .write(true)
         .open(binding.driver.join("bind"))?;
     binding.unbind()?;
-    each_fault(20, |fault, nth| {
+    let fault = Fault::new()?;
+    each_fault(20, |nth| {
         let (came, result) = fault.at(nth, || (&bind).write(binding.device.as_bytes()))?;
         let outcome = Outcome::of(came, &result)?;
         match outcome {
@@ -149,14 +150,19 @@ fn probe() -> Result<()> {
 }
 
 fn open() -> Result<()> {
-    let attr = Attr::new(CYCLES).sample(Rate::Period(500_000), SampleFields::IP);
-    each_fault(3, |fault, nth| {
-        let (came, result) = fault.at(nth, || Event::open(&attr, Target::ThisThread))?;
-        let result = result.map_err(|error| match error.errno() {
-            Some(errno) => errno.into(),
-            None => std::io::Error::other(error),
+    let attr = || Attr::new(CYCLES).sample(Rate::Period(500_000), SampleFields::IP);
+    each_fault(3, |nth| {
+        // A thread keeps what it needs for events once it has had one: each time a new one.
+        let opening = thread::spawn(move || {
+            let fault = Fault::new()?;
+            let (came, result) = fault.at(nth, || Event::open(&attr(), Target::ThisThread))?;
+            let result = result.map_err(|error| match error.errno() {
+                Some(errno) => errno.into(),
+                None => std::io::Error::other(error),
+            });
+            Outcome::of(came, &result)
         });
-        Outcome::of(came, &result)
+        opening.join().map_err(|_| anyhow!("the thread died"))?
     })?;
     check_counts()?;
     check_leaks()

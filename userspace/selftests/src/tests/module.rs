@@ -78,6 +78,14 @@ pub const TESTS: &[Test] = &[
     .drivers("rust")
     .dts("second-node"),
     Test::new(
+        "module-beside-c",
+        "loaded while the C driver has the PMU, the module leaves it and everything else alone (Rust: \
+         has the PMU)",
+        beside_c,
+    )
+    .core()
+    .drivers("c"),
+    Test::new(
         "module-bind-storm",
         "unbind and bind go on while threads open, sample, read and close events on all CPUs \
          (C: cannot be unbound)",
@@ -325,6 +333,24 @@ fn second_node() -> Result<()> {
         "the second device was not refused as busy: {answer:?}"
     );
     check_goes_on(&event, "the second device was refused")
+}
+
+/// Fails unless the driver that has the PMU notices nothing of this module.
+pub fn beside_c() -> Result<()> {
+    let names = || -> Result<usize> { Ok(fs::read_dir("/proc/sys/kernel")?.count()) };
+    let event = counters::open(&Attr::new(CYCLES).enabled(), Target::ThisThread)?;
+    let before = names()?;
+    load()?;
+    check_goes_on(&event, "the module was loaded")?;
+    let beside = names()?;
+    unload()?;
+    check_goes_on(&event, "the module was unloaded")?;
+    let after = names()?;
+    ensure!(
+        beside == before && after == before,
+        "/proc/sys/kernel has {before} files, then {beside}, and {after} at last"
+    );
+    check_counts()
 }
 
 fn busy() -> Result<()> {
