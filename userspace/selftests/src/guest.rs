@@ -232,6 +232,21 @@ impl Pmu {
     }
 }
 
+/// Fails if there is memory that nothing leads to, on a kernel that can tell.
+pub fn check_leaks() -> Result<()> {
+    const FILE: &str = "/sys/kernel/debug/kmemleak";
+    if !Path::new(FILE).exists() {
+        return Ok(());
+    }
+    write(FILE, "scan")?;
+    // Younger memory is not reported, for its address may still be in a register.
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    write(FILE, "scan")?;
+    let report = read(FILE)?;
+    ensure!(report.is_empty(), "memory has leaked:\n{report}");
+    Ok(())
+}
+
 /// Waits until `condition` holds, looking every millisecond.
 ///
 /// For states that nothing announces: files in sysfs and /proc, times on a counter.

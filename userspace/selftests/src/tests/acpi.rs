@@ -96,6 +96,20 @@ pub const TESTS: &[Test] = &[
     .timeout(120)
     .acpi(),
     Test::new(
+        "acpi-two-kinds-rebind-nmi",
+        "the same where the interrupts are NMIs (C: cannot be unbound)",
+        || {
+            guest::need_nmis()?;
+            rebind_kinds()
+        },
+    )
+    .append("irqchip.gicv3_pseudo_nmi=1")
+    .drivers("rust")
+    .cpu("max,midr-odd=0x001f0510")
+    .smp(4)
+    .timeout(120)
+    .acpi(),
+    Test::new(
         "acpi-rebind",
         "unbind and bind, also while a CPU is off line, which joins when it is back (C: cannot be \
          unbound)",
@@ -283,7 +297,8 @@ fn rebind_kinds() -> Result<()> {
             records.drain(&mut ring, event.attr())?;
             Ok(!records.samples.is_empty())
         })
-    })
+    })?;
+    guest::check_leaks()
 }
 
 fn rebind() -> Result<()> {

@@ -70,18 +70,6 @@ impl Fault {
     }
 }
 
-/// Fails if there is memory that nothing leads to.
-fn check_leaks() -> Result<()> {
-    const FILE: &str = "/sys/kernel/debug/kmemleak";
-    guest::write(FILE, "scan")?;
-    // Younger memory is not reported, for its address may still be in a register.
-    thread::sleep(std::time::Duration::from_secs(6));
-    guest::write(FILE, "scan")?;
-    let report = guest::read(FILE)?;
-    ensure!(report.is_empty(), "memory has leaked:\n{report}");
-    Ok(())
-}
-
 /// Does something again and again, with one allocation later failing each time, until it has no more.
 /// `body` returns whether it failed, for want of memory. Fails unless that happened so many times.
 fn each_fault(at_least: u32, mut body: impl FnMut(u32) -> Result<Outcome>) -> Result<()> {
@@ -144,7 +132,7 @@ fn probe() -> Result<()> {
         Ok(outcome)
     })?;
     binding.unbind()?;
-    check_leaks()?;
+    guest::check_leaks()?;
     binding.bind()?;
     check_counts()
 }
@@ -165,5 +153,5 @@ fn open() -> Result<()> {
         opening.join().map_err(|_| anyhow!("the thread died"))?
     })?;
     check_counts()?;
-    check_leaks()
+    guest::check_leaks()
 }

@@ -96,8 +96,7 @@ pub const TESTS: &[Test] = &[
         "events of a CPU count and sample on across idle states that lose the PMU's registers",
         idle,
     )
-    // The lab kernels do not suspend CPUs that idle.
-    .kernels("stock")
+    .core()
     .icount()
     .dts("idle")
     .cpu("max,pmu-lost-in-suspend=on")

@@ -181,7 +181,7 @@ fn storm() -> Result<()> {
             "an event that shared its counter reads {reading:?}"
         );
     }
-    Ok(())
+    guest::check_leaks()
 }
 
 /// Takes every CPU but the first off line and back, and sees that a count never goes back.

@@ -8,7 +8,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use perfshim::{Attr, Event, Rate, SampleFields, Target};
@@ -514,35 +514,47 @@ fn may_be_gone(error: &perfshim::Error) -> bool {
     matches!(error.errno(), Some(Errno::NOENT | Errno::NODEV))
 }
 
+/// Does something up to so many times, with pauses for others, but not for much longer than half a
+/// minute: a kernel that checks everything takes seconds for each.
+fn storm(rounds: u32, mut body: impl FnMut() -> Result<()>) -> Result<()> {
+    let start = Instant::now();
+    for round in 0..rounds {
+        if round >= 5 && start.elapsed() > Duration::from_secs(30) {
+            break;
+        }
+        body()?;
+        workloads::run_for(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
 fn bind_storm() -> Result<()> {
     guest::need_cpus(4)?;
     let _rate = guest::SampleRate::unlimited()?;
     let binding = Binding::find()?;
     under_load(|| {
-        for _ in 0..40 {
+        storm(40, || {
             binding.unbind()?;
-            binding.bind()?;
-            workloads::run_for(Duration::from_millis(20));
-        }
-        Ok(())
+            binding.bind()
+        })
     })?;
-    check_counts()
+    check_counts()?;
+    guest::check_leaks()
 }
 
 fn load_storm() -> Result<()> {
     guest::need_cpus(4)?;
     let _rate = guest::SampleRate::unlimited()?;
     under_load(|| {
-        for _ in 0..20 {
+        storm(20, || {
             // In use most of the time: unbinding takes the events away first.
             Binding::find()?.unbind()?;
             unload_soon()?;
-            load()?;
-            workloads::run_for(Duration::from_millis(20));
-        }
-        Ok(())
+            load()
+        })
     })?;
-    check_counts()
+    check_counts()?;
+    guest::check_leaks()
 }
 
 fn hotplug() -> Result<()> {
