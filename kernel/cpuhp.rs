@@ -440,71 +440,59 @@ mod tests {
         Arc, //
     };
 
-    /// Counts the CPUs that have been told that they are up, and not that they will go down.
-    struct Up(Arc<Atomic<i32>>);
+    /// Counts the CPUs that have been told that they are up, and not that they will go down. It
+    /// refuses the last one of `most`.
+    struct Up {
+        cpus: Arc<Atomic<i32>>,
+        most: i32,
+    }
 
     #[vtable]
     impl Callbacks for Up {
-        fn online(&self, _cpu: &Transition<'_>) -> Result {
-            self.0.fetch_add(1, Relaxed);
-            Ok(())
-        }
-
-        fn offline(&self, _cpu: &Transition<'_>) {
-            self.0.fetch_sub(1, Relaxed);
-        }
-    }
-
-    /// Takes two states.
-    struct Prepared;
-
-    #[vtable]
-    impl Callbacks for Prepared {
         fn prepare(&self, _cpu: CpuId) -> Result {
             Ok(())
         }
 
         fn online(&self, _cpu: &Transition<'_>) -> Result {
+            if self.cpus.load(Relaxed) + 1 == self.most {
+                return Err(EIO);
+            }
+            self.cpus.fetch_add(1, Relaxed);
             Ok(())
         }
 
-        fn offline(&self, _cpu: &Transition<'_>) {}
+        fn offline(&self, _cpu: &Transition<'_>) {
+            self.cpus.fetch_sub(1, Relaxed);
+        }
     }
 
-    fn new<C: Callbacks>(callbacks: C) -> Result<Pin<KBox<Registration<C>>>> {
-        let registration = Registration::new::<Infallible>(c"rust/test:online", callbacks);
+    fn register(cpus: &Arc<Atomic<i32>>, most: i32) -> Result<Pin<KBox<Registration<Up>>>> {
+        let up = Up {
+            cpus: cpus.clone(),
+            most,
+        };
 
-        KBox::try_pin_init(registration, GFP_KERNEL)
+        KBox::try_pin_init(
+            Registration::new::<Infallible>(c"rust/test:online", up),
+            GFP_KERNEL,
+        )
     }
 
     #[test]
-    fn without_a_state_left_nothing_is_registered() -> Result {
+    fn a_registration_is_undone_when_it_ends_or_a_cpu_refuses() -> Result {
         let up = Arc::new(Atomic::new(0), GFP_KERNEL)?;
-        let mut registrations = KVec::new();
+        let all = smp::cpus(smp::online()).count() as i32;
 
-        let error = loop {
-            match new(Up(up.clone())) {
-                Ok(registration) => registrations.push(registration, GFP_KERNEL)?,
-                Err(error) => break error,
-            }
-        };
-        assert_eq!(error, ENOSPC);
-        assert_eq!(
-            up.load(Relaxed) as usize,
-            registrations.len() * smp::cpus(smp::online()).count()
-        );
+        // There are fewer states than this, so each has to be given back.
+        for _ in 0..100 {
+            assert_eq!(register(&up, all).err(), Some(EIO));
+            assert_eq!(up.load(Relaxed), 0);
 
-        // It gets the first state and not the second. There are fewer than this of the first, so it
-        // has to give that back.
-        for _ in 0..100 {
-            assert_eq!(new(Prepared).err(), Some(ENOSPC));
+            let registration = register(&up, all + 1)?;
+            assert_eq!(up.load(Relaxed), all);
+            drop(registration);
+            assert_eq!(up.load(Relaxed), 0);
         }
-        drop(registrations.pop());
-        for _ in 0..100 {
-            drop(new(Prepared)?);
-        }
-        drop(registrations);
-        assert_eq!(up.load(Relaxed), 0);
         Ok(())
     }
 }
