@@ -211,7 +211,7 @@ impl Bank {
         let gone = enabled.without(counting);
 
         if counting != enabled {
-            self.enable(regs, counting.without(enabled), gone);
+            Self::enable(regs, counting.without(enabled), gone);
             self.enabled.store(counting.bits());
         }
 
@@ -227,7 +227,7 @@ impl Bank {
 
     #[cold]
     #[inline(never)]
-    fn enable(&self, regs: Registers, come: CounterSet, gone: CounterSet) {
+    fn enable(regs: Registers, come: CounterSet, gone: CounterSet) {
         if !gone.is_empty() {
             regs.set_pmcntenclr(gone);
         }
