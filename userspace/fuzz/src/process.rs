@@ -120,7 +120,6 @@ struct Event {
     records: Repeatable,
     reads_group: bool,
     writes_backward: bool,
-    is_member: bool,
 }
 
 /// A process.
@@ -156,13 +155,7 @@ impl<'m> Process<'m> {
             },
             Operation::Control(slot, control) => self.control(slot, control),
             Operation::Map(slot, pages, mode) => {
-                // Linux 7.3 does not survive it when a child closes the leader just then, see
-                // docs/debugging.md.
-                let has_children = self.children.iter().any(Option::is_some);
                 let event = self.event_mut(slot)?;
-                if event.is_member && has_children {
-                    return Err(Failure::Refused(Errno::BUSY));
-                }
                 // In place of the one that there is, which goes first.
                 event.ring = None;
                 // There the kernel writes towards lower addresses, and waits for nobody.
@@ -298,7 +291,6 @@ impl<'m> Process<'m> {
             },
             reads_group: request.reads_group(),
             writes_backward: request.writes_backward(),
-            is_member: leader.is_some(),
         });
         Ok(Value::Done)
     }
