@@ -5,14 +5,14 @@
 //! A driver with something on each CPU, such as registers that lose their contents when the CPU
 //! is off, implements [`Callbacks`] and [registers](register) it with the device that it drives.
 //!
-//! The callbacks run at these points (see [`Documentation/core-api/cpu_hotplug.rst`]):
+//! The callbacks run on the CPU that comes or goes, in its hotplug thread, which may sleep (state
+//! `CPUHP_AP_ONLINE_DYN`, see [`Documentation/core-api/cpu_hotplug.rst`]):
 //!
-//! | the CPU      | callback   | runs on               | interrupts | hotplug state          |
-//! | ------------ | ---------- | --------------------- | ---------- | ---------------------- |
-//! | will come up | `prepare`  | another CPU           | on         | `CPUHP_BP_PREPARE_DYN` |
-//! | is up        | `online`   | it                    | off        | `CPUHP_AP_ONLINE_DYN`  |
-//! | will go down | `evacuate` | it; may sleep         | on         | `CPUHP_AP_ONLINE_DYN`  |
-//! | will go down | `offline`  | it, just after        | off        | `CPUHP_AP_ONLINE_DYN`  |
+//! | the CPU      | callback   |
+//! | ------------ | ---------- |
+//! | is up        | `online`   |
+//! | will go down | `evacuate` |
+//! | will go down | `offline`, just after |
 //!
 //! A CPU whose going down fails later gets `online` again. Perf schedules events on a new CPU
 //! before `online` is called and takes them away from a leaving one after `offline`.
@@ -41,13 +41,15 @@
 //!
 //! #[vtable]
 //! impl cpuhp::Callbacks for Ready {
+//!     const NAME: &'static CStr = c"example:online";
+//!
 //!     fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
-//!         self.0.get(cpu).store(true);
-//!         Ok(())
+//!         // What an interrupt must not see half done.
+//!         cpu.with_interrupts_off(|cpu| self.0.get(cpu).store(true))
 //!     }
 //!
 //!     fn offline(&self, cpu: &cpuhp::Transition<'_>) {
-//!         self.0.get(cpu).store(false);
+//!         self.0.here(cpu).store(false);
 //!     }
 //! }
 //!
@@ -56,18 +58,23 @@
 //!     let ready = PerCpu::new(|_cpu| LocalCell::new(false))?;
 //!
 //!     // When this returns, `online` has run on each CPU.
-//!     cpuhp::register(dev, c"example:online", Ready(ready))
+//!     cpuhp::register(dev, Ready(ready))
 //! }
 //! ```
 
 use crate::{
     bindings,
-    percpu::OnCpu,
+    percpu::{
+        OnCpu,
+        PerCpu, //
+    },
     smp, //
 };
 use core::{
-    marker::PhantomPinned,
-    ops::Deref,
+    marker::{
+        PhantomData,
+        PhantomPinned, //
+    },
     pin::Pin, //
 };
 use kernel::{
@@ -89,36 +96,60 @@ use kernel::{
     types::Opaque, //
 };
 
-/// Proof that this CPU is changing its hotplug state, with interrupts off.
+/// Proof that this CPU is changing its hotplug state.
 ///
 /// Hotplug waits until the callback is over, so the state of this CPU cannot change meanwhile, and
 /// no lock of the scheduler or of perf is held.
-pub struct Transition<'a>(&'a OnCpu<'a>);
+///
+/// # Invariants
+///
+/// While the value exists, the code that owns it is called by the hotplug thread of `cpu`, which is
+/// bound to `cpu`, and which is on line.
+pub struct Transition<'a> {
+    cpu: CpuId,
+    // Neither `Send` nor `Sync`: another thread may be on another CPU.
+    _here: PhantomData<(&'a (), *mut ())>,
+}
 
-impl<'a> Deref for Transition<'a> {
-    type Target = OnCpu<'a>;
+impl Transition<'_> {
+    /// The CPU. It runs this code.
+    #[inline]
+    pub fn cpu(&self) -> CpuId {
+        self.cpu
+    }
 
-    fn deref(&self) -> &Self::Target {
-        self.0
+    /// Calls `function` with interrupts off; it must neither sleep nor take long.
+    ///
+    /// It cannot fail, but that a call to a CPU can fail in general.
+    pub fn with_interrupts_off<R: Send>(
+        &self,
+        function: impl FnOnce(&OnCpu<'_>) -> R + Send,
+    ) -> Result<R> {
+        // By the type invariant this is the CPU itself, so the function is called at once.
+        smp::call(self.cpu, function)
+    }
+}
+
+impl<T: Send + Sync + 'static> PerCpu<T> {
+    /// The value of the CPU that comes or goes. Interrupts are on: what they run may use it, too.
+    #[inline]
+    pub fn here<'a>(&'a self, cpu: &'a Transition<'_>) -> &'a T {
+        // SAFETY: A CPU that runs code is a possible one.
+        unsafe { self.on_possible(cpu.cpu) }
     }
 }
 
 /// What to do when a CPU comes or goes.
 #[vtable]
 pub trait Callbacks: Send + Sync + 'static {
-    /// Called before `cpu` comes up, on another CPU; may sleep. An error keeps `cpu` down.
-    ///
-    /// It is not called for the CPUs that are on line at registration.
-    fn prepare(&self, cpu: CpuId) -> Result {
-        let _ = cpu;
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
+    /// Shows up in `/sys/devices/system/cpu/hotplug/states`, by convention as `driver:online`.
+    const NAME: &'static CStr;
 
     /// Called on a CPU that is up. An error takes the CPU down again, or fails the registration.
     fn online(&self, cpu: &Transition<'_>) -> Result;
 
-    /// Called on a CPU that will go down, before [`Callbacks::offline`]; may sleep. Here a PMU of
-    /// the whole system moves its events to another CPU.
+    /// Called on a CPU that will go down, before [`Callbacks::offline`]. Here a PMU of the whole
+    /// system moves its events to another CPU.
     fn evacuate(&self, cpu: CpuId) {
         let _ = cpu;
         build_error!(VTABLE_DEFAULT_ERROR)
@@ -130,24 +161,19 @@ pub trait Callbacks: Send + Sync + 'static {
 
 /// Registers `callbacks` until `dev` is unbound; `online` is called on each CPU that is up.
 ///
-/// `name` shows up in `/sys/devices/system/cpu/hotplug/states`, by convention as `driver:online`.
 /// When `dev` is unbound, `evacuate` and `offline` are called on each CPU that is up, after what
 /// was registered on `dev` later has been released.
 ///
 /// Fails with [`ENOSPC`] when the kernel has no dynamic hotplug state left, and with the error
 /// that `online` returned.
-pub fn register<C: Callbacks, E>(
-    dev: &Device<Bound>,
-    name: &'static CStr,
-    callbacks: impl PinInit<C, E>,
-) -> Result
+pub fn register<C: Callbacks, E>(dev: &Device<Bound>, callbacks: impl PinInit<C, E>) -> Result
 where
     Error: From<E>,
 {
-    devres::register::<_, Error>(dev, Registration::new(name, callbacks), GFP_KERNEL)
+    devres::register::<_, Error>(dev, Registration::new(callbacks), GFP_KERNEL)
 }
 
-/// A dynamic hotplug state without instances.
+/// A dynamic hotplug state.
 ///
 /// # Invariants
 ///
@@ -161,26 +187,21 @@ type Callback = unsafe extern "C" fn(cpu: c_uint, node: *mut bindings::hlist_nod
 type PlainCallback = unsafe extern "C" fn(cpu: c_uint) -> c_int;
 
 impl State {
-    fn new(
-        range: bindings::cpuhp_state,
-        name: &'static CStr,
-        startup: Callback,
-        teardown: Option<Callback>,
-    ) -> Result<Self> {
+    fn new<C: Callbacks>() -> Result<Self> {
         // SAFETY: For a multi-instance state the kernel calls the pointers with the type
         // `Callback`; the other one only serves to pass them, as `cpuhp_setup_state_multi()` does
         // through `void *`.
         let plain = |callback| unsafe { core::mem::transmute::<Callback, PlainCallback>(callback) };
 
-        // SAFETY: The callbacks are functions of this module and `name` is static; both outlive
+        // SAFETY: The callbacks are functions of this module and the name is static; both outlive
         // the state, which `Self::drop()` removes.
         let state = unsafe {
             bindings::__cpuhp_setup_state(
-                range,
-                name.as_char_ptr(),
+                bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
+                C::NAME.as_char_ptr(),
                 false,
-                Some(plain(startup)),
-                teardown.map(plain),
+                Some(plain(online::<C>)),
+                Some(plain(offline::<C>)),
                 true,
             )
         };
@@ -189,34 +210,6 @@ impl State {
         // INVARIANT: For a dynamic range the result is the state that was reserved. States are
         // small, so the type of the result does not matter.
         Ok(Self(state as bindings::cpuhp_state))
-    }
-
-    /// Adds an instance; with `Invoke::Yes` the startup callback is called for each CPU that is
-    /// in this state already.
-    ///
-    /// # Safety
-    ///
-    /// `node` must be a valid pointer, and stay so until the instance is removed, to a node that
-    /// is in no list and that the state's callbacks expect.
-    unsafe fn add(&self, node: *mut bindings::hlist_node, invoke: Invoke) -> Result {
-        // SAFETY: By the type invariant `self.0` is ours; the caller vouches for `node`.
-        to_result(unsafe {
-            bindings::__cpuhp_state_add_instance(self.0, node, matches!(invoke, Invoke::Yes))
-        })
-    }
-
-    /// Removes an instance; with `Invoke::Yes` the teardown callback is called for each CPU that
-    /// is in this state.
-    ///
-    /// # Safety
-    ///
-    /// `node` must have been added to this state.
-    unsafe fn remove(&self, node: *mut bindings::hlist_node, invoke: Invoke) {
-        // SAFETY: By the type invariant `self.0` is ours; the caller vouches for `node`. It cannot
-        // fail for a multi-instance state.
-        let _ = unsafe {
-            bindings::__cpuhp_state_remove_instance(self.0, node, matches!(invoke, Invoke::Yes))
-        };
     }
 }
 
@@ -228,32 +221,23 @@ impl Drop for State {
     }
 }
 
-enum Invoke {
-    Yes,
-    No,
-}
-
 /// Callbacks that are registered.
 ///
 /// # Invariants
 ///
-/// `online_node` is in the list of `online`, and `prepare_node` in that of `prepare` if there is
-/// that state.
+/// `node` is in the list of `state`, whose callbacks expect it in a `Self`.
 #[pin_data(PinnedDrop)]
 pub(crate) struct Registration<C: Callbacks> {
     #[pin]
     callbacks: C,
     #[pin]
-    prepare_node: Opaque<bindings::hlist_node>,
-    #[pin]
-    online_node: Opaque<bindings::hlist_node>,
-    prepare: Option<State>,
-    online: State,
+    node: Opaque<bindings::hlist_node>,
+    state: State,
     #[pin]
     _pin: PhantomPinned,
 }
 
-// SAFETY: The nodes are used by the hotplug core under its own lock and by no other code; the
+// SAFETY: The node is used by the hotplug core under its own lock and by no other code; the
 // callbacks are `Send` and `Sync`; a state belongs to no thread.
 unsafe impl<C: Callbacks> Send for Registration<C> {}
 
@@ -262,74 +246,30 @@ unsafe impl<C: Callbacks> Sync for Registration<C> {}
 
 impl<C: Callbacks> Registration<C> {
     /// What [`register`] registers, for a registration that something else owns.
-    pub(crate) fn new<E>(
-        name: &'static CStr,
-        callbacks: impl PinInit<C, E>,
-    ) -> impl PinInit<Self, Error>
+    pub(crate) fn new<E>(callbacks: impl PinInit<C, E>) -> impl PinInit<Self, Error>
     where
         Error: From<E>,
     {
         try_pin_init!(&this in Self {
             callbacks <- callbacks,
-            prepare_node <- Opaque::zeroed(),
-            online_node <- Opaque::zeroed(),
-            prepare: C::HAS_PREPARE
-                .then(|| State::new(
-                    bindings::cpuhp_state_CPUHP_BP_PREPARE_DYN,
-                    name,
-                    prepare::<C>,
-                    None,
-                ))
-                .transpose()?,
-            online: State::new(
-                bindings::cpuhp_state_CPUHP_AP_ONLINE_DYN,
-                name,
-                online::<C>,
-                Some(offline::<C>),
-            )?,
+            node <- Opaque::zeroed(),
+            state: State::new::<C>()?,
             _pin: PhantomPinned,
-            // INVARIANT: Both nodes are added or this fails.
+            // INVARIANT: It is in the list, or this fails.
             _: {
                 let this = this.as_ptr();
 
-                // SAFETY: All other fields are initialised, and they stay in place until
-                // `PinnedDrop` removes the node; a zeroed node is in no list. On failure below it
-                // is removed at once.
-                if let Some(state) = unsafe { &(*this).prepare } {
-                    let node = Opaque::cast_into(
-                        // SAFETY: `this` is valid for the initialisation.
-                        unsafe { &raw const (*this).prepare_node });
-
-                    // SAFETY: As above; `prepare::<C>` expects this node of a `Registration<C>`.
-                    unsafe { state.add(node, Invoke::No) }?;
-                }
-
                 // SAFETY: `this` is valid for the initialisation.
-                let node = Opaque::cast_into(unsafe { &raw const (*this).online_node });
+                let (state, node) = unsafe {
+                    ((*this).state.0, Opaque::cast_into(&raw const (*this).node))
+                };
 
-                // SAFETY: As above, with `online::<C>` and `offline::<C>`.
-                if let Err(error) = unsafe { (*this).online.add(node, Invoke::Yes) } {
-                    // SAFETY: It was added above, if there is that state.
-                    unsafe { Self::remove_prepare(this) };
-                    return Err(error);
-                }
+                // SAFETY: All other fields are initialised, and they stay in place until
+                // `PinnedDrop` removes the node; a zeroed node is in no list. The callbacks of the
+                // state expect it in a `Registration<C>`.
+                to_result(unsafe { bindings::__cpuhp_state_add_instance(state, node, true) })?;
             },
         }? Error)
-    }
-
-    /// # Safety
-    ///
-    /// `this` must be valid, and its `prepare_node` in the list of `prepare`, if there is that
-    /// state.
-    unsafe fn remove_prepare(this: *const Self) {
-        // SAFETY: `this` is valid.
-        if let Some(state) = unsafe { &(*this).prepare } {
-            // SAFETY: `this` is valid.
-            let node = Opaque::cast_into(unsafe { &raw const (*this).prepare_node });
-
-            // SAFETY: The caller vouches for it.
-            unsafe { state.remove(node, Invoke::No) };
-        }
     }
 }
 
@@ -337,26 +277,48 @@ impl<C: Callbacks> Registration<C> {
 impl<C: Callbacks> PinnedDrop for Registration<C> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariant the node is in the list. Removing it waits until no
-        // callback runs, so none uses `self` any more.
-        unsafe { self.online.remove(self.online_node.get(), Invoke::Yes) };
-
-        // SAFETY: By the type invariant.
-        unsafe { Self::remove_prepare(&*self) };
+        // callback runs, so none uses `self` any more. It cannot fail for a state with instances.
+        let _ =
+            unsafe { bindings::__cpuhp_state_remove_instance(self.state.0, self.node.get(), true) };
     }
 }
 
-/// Calls `function` with the proof that this CPU, which is `cpu`, is in transition.
-fn in_transition<R: Send>(
-    cpu: CpuId,
-    function: impl FnOnce(&Transition<'_>) -> R + Send,
-) -> Result<R> {
-    // The hotplug thread is bound to `cpu`, which is on line here: this calls it directly, with
-    // interrupts off.
-    smp::call(cpu, |on| function(&Transition(on)))
+/// The registration and the CPU that a callback is about.
+///
+/// # Safety
+///
+/// `cpu` and `node` must be what the hotplug core calls `online::<C>` or `offline::<C>` with, and
+/// `'a` must end before that returns.
+#[inline(always)]
+unsafe fn parts<'a, C: Callbacks>(
+    cpu: c_uint,
+    node: *mut bindings::hlist_node,
+) -> (&'a Registration<C>, Transition<'a>) {
+    // SAFETY: `node` is in a `Registration<C>`, which lives as long as the node is in the list, and
+    // so until the callback returns.
+    let this = unsafe {
+        &*kernel::container_of!(Opaque::cast_from(node).cast_mut(), Registration<C>, node)
+    };
+
+    let transition = Transition {
+        // SAFETY: The hotplug core passes valid CPU IDs.
+        cpu: unsafe { CpuId::from_u32_unchecked(cpu) },
+        _here: PhantomData,
+    };
+
+    // INVARIANT: The callbacks of this state are called by the hotplug thread of the CPU, which is
+    // on line before the first and after the last of them.
+    (this, transition)
 }
 
-fn to_errno(result: Result) -> c_int {
-    match result {
+/// # Safety
+///
+/// To be called by the hotplug core only, with the node of a `Registration<C>`.
+unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
+    // SAFETY: The hotplug core passes them, and this is `online::<C>`.
+    let (this, cpu) = unsafe { parts::<C>(cpu, node) };
+
+    match this.callbacks.online(&cpu) {
         Ok(()) => 0,
         Err(error) => error.to_errno(),
     }
@@ -364,68 +326,16 @@ fn to_errno(result: Result) -> c_int {
 
 /// # Safety
 ///
-/// To be called by the hotplug core only, with the `prepare_node` of a `Registration<C>`.
-unsafe extern "C" fn prepare<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: `node` is in a `Registration<C>` that lives as long as it is in the list.
-    let this = unsafe {
-        &*kernel::container_of!(
-            Opaque::cast_from(node).cast_mut(),
-            Registration<C>,
-            prepare_node
-        )
-    };
-
-    // SAFETY: The hotplug core passes valid CPU IDs.
-    let cpu = unsafe { CpuId::from_u32_unchecked(cpu) };
-
-    to_errno(this.callbacks.prepare(cpu))
-}
-
-/// The registration and the CPU that a callback for an online state is about.
-///
-/// # Safety
-///
-/// `cpu` and `node` must be what the hotplug core calls `online::<C>` or `offline::<C>` with, and
-/// `'a` must end before that returns.
-unsafe fn online_parts<'a, C: Callbacks>(
-    cpu: c_uint,
-    node: *mut bindings::hlist_node,
-) -> (&'a Registration<C>, CpuId) {
-    // SAFETY: `node` is the `online_node` of a `Registration<C>`, which lives as long as the node
-    // is in the list, and so until the callback returns.
-    let this = unsafe {
-        &*kernel::container_of!(
-            Opaque::cast_from(node).cast_mut(),
-            Registration<C>,
-            online_node
-        )
-    };
-
-    // SAFETY: The hotplug core passes valid CPU IDs.
-    (this, unsafe { CpuId::from_u32_unchecked(cpu) })
-}
-
-/// # Safety
-///
-/// To be called by the hotplug core only, with the `online_node` of a `Registration<C>`.
-unsafe extern "C" fn online<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
-    // SAFETY: The hotplug core passes them, and this is `online::<C>`.
-    let (this, cpu) = unsafe { online_parts::<C>(cpu, node) };
-
-    to_errno(in_transition(cpu, |cpu| this.callbacks.online(cpu)).and_then(|result| result))
-}
-
-/// # Safety
-///
-/// To be called by the hotplug core only, with the `online_node` of a `Registration<C>`.
+/// To be called by the hotplug core only, with the node of a `Registration<C>`.
 unsafe extern "C" fn offline<C: Callbacks>(cpu: c_uint, node: *mut bindings::hlist_node) -> c_int {
     // SAFETY: The hotplug core passes them, and this is `offline::<C>`.
-    let (this, cpu) = unsafe { online_parts::<C>(cpu, node) };
+    let (this, cpu) = unsafe { parts::<C>(cpu, node) };
 
     if C::HAS_EVACUATE {
-        this.callbacks.evacuate(cpu);
+        this.callbacks.evacuate(cpu.cpu());
     }
-    to_errno(in_transition(cpu, |cpu| this.callbacks.offline(cpu)))
+    this.callbacks.offline(&cpu);
+    0
 }
 
 #[kunit_tests(rust_cpuhp)]
@@ -449,11 +359,14 @@ mod tests {
 
     #[vtable]
     impl Callbacks for Up {
-        fn prepare(&self, _cpu: CpuId) -> Result {
-            Ok(())
-        }
+        const NAME: &'static CStr = c"rust/test:online";
 
-        fn online(&self, _cpu: &Transition<'_>) -> Result {
+        fn online(&self, cpu: &Transition<'_>) -> Result {
+            let here = cpu.cpu();
+
+            assert_eq!(here, CpuId::current());
+            cpu.with_interrupts_off(|on| assert_eq!(on.cpu(), here))?;
+
             if self.cpus.load(Relaxed) + 1 == self.most {
                 return Err(EIO);
             }
@@ -472,10 +385,7 @@ mod tests {
             most,
         };
 
-        KBox::try_pin_init(
-            Registration::new::<Infallible>(c"rust/test:online", up),
-            GFP_KERNEL,
-        )
+        KBox::try_pin_init(Registration::new::<Infallible>(up), GFP_KERNEL)
     }
 
     #[test]

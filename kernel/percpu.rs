@@ -242,9 +242,19 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
             smp::cpus(possible).next().unwrap_or(cpu)
         };
 
-        // SAFETY: `cpu` is in the set of possible CPUs, which has at least one member. By the type
-        // invariant its copy is a valid `T`; it lives as long as `self`, and only shared references
-        // to it are made.
+        // SAFETY: `cpu` is in the set of possible CPUs, which has at least one member.
+        unsafe { self.on_possible(cpu) }
+    }
+
+    /// The value of `cpu`, like [`PerCpu::on`].
+    ///
+    /// # Safety
+    ///
+    /// `cpu` must be possible.
+    #[inline]
+    pub(crate) unsafe fn on_possible(&self, cpu: CpuId) -> &T {
+        // SAFETY: By the type invariant and the caller's promise its copy is a valid `T`. It lives as
+        // long as `self`, and only shared references to it are made.
         unsafe { &*address_on(self.base.as_ptr(), cpu) }
     }
 

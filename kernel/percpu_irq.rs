@@ -4,8 +4,8 @@
 //! an ordinary interrupt, such as an SPI, for each CPU, where it is kept.
 //!
 //! A driver need not know which of the two it has. A [`PerCpuIrq`] is [looked up](of_platform) for
-//! a device, or in a [table of the firmware](of_gsis), [requested](request) with a [`Handler`], and
-//! then enabled on each CPU by that CPU itself, in its [hotplug callback](crate::cpuhp).
+//! a device, or in a [table of the firmware](of_gsis), and then [requested](request) with a
+//! [`Handler`]: from then on it is enabled on each of its CPUs while that is up.
 //!
 //! C header: [`include/linux/interrupt.h`](srctree/include/linux/interrupt.h)
 //!
@@ -37,23 +37,26 @@
 //!     }
 //! }
 //!
-//! struct EnableOnEachCpu(Arc<PerCpuIrq>);
+//! struct Hotplug;
 //!
 //! #[vtable]
-//! impl cpuhp::Callbacks for EnableOnEachCpu {
-//!     fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
-//!         self.0.enable(cpu)
+//! impl cpuhp::Callbacks for Hotplug {
+//!     const NAME: &'static CStr = c"example:online";
+//!
+//!     fn online(&self, _cpu: &cpuhp::Transition<'_>) -> Result {
+//!         // The place to prepare what interrupts: they come when this is over.
+//!         Ok(())
 //!     }
 //!
-//!     fn offline(&self, cpu: &cpuhp::Transition<'_>) {
-//!         self.0.disable(cpu);
+//!     fn offline(&self, _cpu: &cpuhp::Transition<'_>) {
+//!         // They do not come any more.
 //!     }
 //! }
 //!
 //! # #[allow(dead_code)]
 //! fn probe(dev: &Device<Bound>, irq: Arc<PerCpuIrq>) -> Result {
-//!     percpu_irq::request(dev, &irq, c"example", Urgency::Ordinary, Handler)?;
-//!     cpuhp::register(dev, c"example:online", EnableOnEachCpu(irq))
+//!     percpu_irq::request(dev, &irq, c"example", Urgency::Ordinary, Handler, Hotplug)?;
+//!     Ok(())
 //! }
 //! ```
 
@@ -86,13 +89,14 @@ use crate::{
         OnCpu,
         PerCpu, //
     },
-    smp::CpuSet, //
+    smp::{
+        self,
+        CpuSet, //
+    }, //
 };
-use core::{
-    convert::Infallible,
-    ops::Deref, //
-};
+use core::ops::Deref;
 use kernel::{
+    cpu::CpuId,
     cpumask::Cpumask,
     device::{
         Bound,
@@ -170,28 +174,9 @@ pub struct PerCpuIrq {
     routed: CpuSet,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
-    switches: PerCpu<Switches>,
-}
-
-/// What decides whether the interrupt is enabled on a CPU. Only that CPU changes it, with
-/// interrupts off.
-struct Switches {
-    /// The driver wants it enabled.
-    wanted: LocalCell<bool>,
-    /// There is a handler, and the CPU is not about to go down.
-    handled: LocalCell<bool>,
-    /// It is enabled.
-    on: LocalCell<bool>,
-}
-
-impl Switches {
-    fn new() -> Self {
-        Self {
-            wanted: LocalCell::new(false),
-            handled: LocalCell::new(false),
-            on: LocalCell::new(false),
-        }
-    }
+    /// Whether it is enabled on each CPU. Its hotplug callbacks, which are called one at a time, change
+    /// it.
+    enabled: PerCpu<LocalCell<bool>>,
 }
 
 impl PerCpuIrq {
@@ -202,7 +187,7 @@ impl PerCpuIrq {
             affinity,
             routed: CpuSet::new()?,
             claimed: AtomicFlag::new(false),
-            switches: PerCpu::new(|_cpu| Switches::new())?,
+            enabled: PerCpu::new(|_cpu| LocalCell::new(false))?,
         };
 
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -230,106 +215,101 @@ impl PerCpuIrq {
         Ok(())
     }
 
-    /// Enables the interrupt on this CPU, from now on or from when it is [requested](request),
-    /// until [`PerCpuIrq::disable`]. While the CPU is down it is disabled.
-    ///
-    /// It takes the lock of the interrupt's descriptor. Perf's callbacks must not wait for that:
-    /// they run under locks of the scheduler. A hotplug callback may.
-    ///
-    /// Fails with [`EINVAL`] when the interrupt is not for this CPU, and when the interrupt
-    /// controller cannot make it an NMI here.
-    pub fn enable(&self, cpu: &cpuhp::Transition<'_>) -> Result {
-        if !self.affinity.test(cpu.cpu()) {
-            return Err(EINVAL);
+    /// Enables the interrupt on this CPU, if it has one.
+    #[inline]
+    fn enable(&self, cpu: &cpuhp::Transition<'_>) {
+        let enabled = self.enabled.here(cpu);
+
+        if !enabled.load() && smp::contains(&self.affinity, cpu.cpu()) {
+            // The kernel says when it cannot, and the CPU is of use without.
+            enabled.store(self.lines.enable(cpu).is_ok());
         }
-        self.switches.get(cpu).wanted.store(true);
-        self.apply(cpu)
     }
 
     /// Disables the interrupt on this CPU.
-    pub fn disable(&self, cpu: &cpuhp::Transition<'_>) {
-        self.switches.get(cpu).wanted.store(false);
-        // Only enabling can fail.
-        let _ = self.apply(cpu);
-    }
+    #[inline]
+    fn disable(&self, cpu: &cpuhp::Transition<'_>) {
+        let enabled = self.enabled.here(cpu);
 
-    /// Enables or disables the interrupt on this CPU as the switches say.
-    fn apply(&self, cpu: &OnCpu<'_>) -> Result {
-        let switches = self.switches.get(cpu);
-
-        match (
-            switches.wanted.load() && switches.handled.load(),
-            switches.on.load(),
-        ) {
-            (true, false) => {
-                self.lines.enable(cpu)?;
-                switches.on.store(true);
-            }
-            (false, true) => {
-                self.lines.disable(cpu);
-                switches.on.store(false);
-            }
-            _ => {}
+        if enabled.load() {
+            self.lines.disable(cpu);
+            enabled.store(false);
         }
-        Ok(())
     }
 }
 
-/// Keeps `handled` of each CPU right for as long as it is registered.
-///
-/// When it is registered no more, or a CPU is down, then the interrupt is disabled there, whatever
-/// the driver does and in whatever order the two are registered.
-struct Handled(Arc<PerCpuIrq>);
+/// Enables the interrupt of each CPU that comes, and disables that of each CPU that goes, whatever
+/// the driver does.
+#[pin_data]
+struct Switch<C: cpuhp::Callbacks> {
+    irq: Arc<PerCpuIrq>,
+    #[pin]
+    callbacks: C,
+}
 
 #[vtable]
-impl cpuhp::Callbacks for Handled {
+impl<C: cpuhp::Callbacks> cpuhp::Callbacks for Switch<C> {
+    const NAME: &'static CStr = C::NAME;
+
+    #[inline]
     fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
-        self.0.switches.get(cpu).handled.store(true);
-        // The kernel says when it cannot, and the CPU is of use without.
-        let _ = self.0.apply(cpu);
+        self.callbacks.online(cpu)?;
+        self.irq.enable(cpu);
         Ok(())
     }
 
+    #[inline]
+    fn evacuate(&self, cpu: CpuId) {
+        if C::HAS_EVACUATE {
+            self.callbacks.evacuate(cpu);
+        }
+    }
+
+    #[inline]
     fn offline(&self, cpu: &cpuhp::Transition<'_>) {
-        self.0.switches.get(cpu).handled.store(false);
-        // Only enabling can fail.
-        let _ = self.0.apply(cpu);
+        self.irq.disable(cpu);
+        self.callbacks.offline(cpu);
     }
 }
 
-/// Requests `irq` until `dev` is unbound. It comes to the CPUs that [enable](PerCpuIrq::enable) it.
+/// Requests `irq` until `dev` is unbound. It is enabled on each of its CPUs while that is up.
+///
+/// `callbacks` are those of [`cpuhp::register`]: a CPU's `online` comes before its interrupt is enabled,
+/// `offline` after it was disabled.
 ///
 /// `name` shows up in `/proc/interrupts`. An interrupt that is to be an NMI, but cannot be one,
 /// becomes an ordinary one. Returns what it is; as an NMI if it is one on some CPU.
 ///
 /// Fails with [`EBUSY`] when this was done already, with [`EINVAL`] or [`EBUSY`] when another
 /// driver has it for one of its CPUs, and like [`cpuhp::register`].
-pub fn request<H: Handler, E>(
+pub fn request<H: Handler, C: cpuhp::Callbacks, E, F>(
     dev: &Device<Bound>,
     irq: &Arc<PerCpuIrq>,
     name: &'static CStr,
     urgency: Urgency,
     handler: impl PinInit<H, E>,
+    callbacks: impl PinInit<C, F>,
 ) -> Result<Urgency>
 where
-    Error: From<E>,
+    Error: From<E> + From<F>,
 {
     let claim = Claim::new(irq)?;
     let handler = KBox::pin_init(handler, GFP_KERNEL)?;
 
-    // SAFETY: `Registration` drops it after `Handled`, which makes each CPU disable its interrupt;
-    // if that is never registered then no CPU enables it.
+    // SAFETY: `Registration` drops it after `switch`, which makes each CPU disable its interrupt; if
+    // that is never registered then no CPU enables it.
     let action = unsafe { Action::new(claim, name, urgency, handler) }?;
     let urgency = action.urgency();
+    let switch = try_pin_init!(Switch {
+        irq: irq.clone(),
+        callbacks <- callbacks,
+    }? Error);
 
     devres::register::<_, Error>(
         dev,
         try_pin_init!(Registration {
             action,
-            handled <- cpuhp::Registration::new::<Infallible>(
-                c"rust/percpu_irq:online",
-                Handled(irq.clone()),
-            ),
+            switch <- cpuhp::Registration::new(switch),
         }? Error),
         GFP_KERNEL,
     )?;
@@ -338,10 +318,10 @@ where
 
 /// A handler that is registered with the kernel.
 #[pin_data]
-struct Registration<H: Handler> {
+struct Registration<H: Handler, C: cpuhp::Callbacks> {
     // Dropped first: after that no CPU has the interrupt enabled.
     #[pin]
-    handled: cpuhp::Registration<Handled>,
+    switch: cpuhp::Registration<Switch<C>>,
     action: Action<H>,
 }
 

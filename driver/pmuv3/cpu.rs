@@ -2,10 +2,10 @@
 
 //! What the driver remembers about each CPU.
 //!
-//! A CPU that has just come up is *cold*: what its PMU holds is unknown. Perf core may schedule
-//! events there before the hotplug callback of this driver runs, so whichever comes first makes the
-//! CPU *ready*. It stays ready when it is about to leave: events count on there, without interrupts,
-//! until perf core has taken them away.
+//! A CPU that comes up is *cold*: what its PMU holds is unknown. It becomes *ready* with the first
+//! event. Perf core may schedule events there before the hotplug callback of this driver tells that
+//! the CPU comes, and after it told that the CPU goes. So a CPU is *leaving* from one to the other,
+//! and then the PMU is made ready for each event that finds it without events.
 
 use crate::{
     bank::Bank,
@@ -20,10 +20,26 @@ use crate::{
 /// Whether the PMU of a CPU is in the state that the driver left it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Warmth {
-    /// Unknown: the CPU has come up, or never did.
-    Cold,
+    /// Without events, unknown: nobody has looked at this CPU yet.
+    New = 0,
+    /// Without events, unknown: the CPU is going, or is coming again.
+    Leaving = 1,
+    /// Without events, unknown: the CPU has come up.
+    Cold = 2,
     /// The registers hold what the driver wrote.
-    Ready,
+    Ready = 3,
+}
+
+impl Warmth {
+    #[inline]
+    const fn from_word(word: u32) -> Self {
+        match word {
+            0 => Self::New,
+            1 => Self::Leaving,
+            2 => Self::Cold,
+            _ => Self::Ready,
+        }
+    }
 }
 
 /// Whether the registers of a CPU's PMU are open to user space.
@@ -41,9 +57,9 @@ pub(crate) enum Access {
 
 /// The driver's view of the PMU of one CPU.
 ///
-/// It is changed on that CPU with interrupts off, or while the CPU is down.
+/// It is changed on that CPU with interrupts off, but for its warmth.
 pub(crate) struct CpuState {
-    ready: LocalCell<bool>,
+    warmth: LocalCell<u32>,
     bank: Bank,
     partners: LocalCell<u64>,
     for_user: LocalCell<u64>,
@@ -55,7 +71,7 @@ impl CpuState {
     /// Returns the state of a CPU that has not been looked at.
     pub(crate) fn new() -> Self {
         Self {
-            ready: LocalCell::new(false),
+            warmth: LocalCell::new(Warmth::New as u32),
             bank: Bank::new(),
             partners: LocalCell::new(0),
             for_user: LocalCell::new(0),
@@ -67,16 +83,13 @@ impl CpuState {
     /// Returns whether the PMU is in the state that the driver left it in.
     #[inline]
     pub(crate) fn warmth(&self) -> Warmth {
-        if self.ready.load() {
-            Warmth::Ready
-        } else {
-            Warmth::Cold
-        }
+        Warmth::from_word(self.warmth.load())
     }
 
     /// Notes whether the PMU is in the state that the driver left it in.
+    #[inline]
     pub(crate) fn set_warmth(&self, warmth: Warmth) {
-        self.ready.store(warmth == Warmth::Ready);
+        self.warmth.store(warmth as u32);
     }
 
     /// Returns what the registers hold.

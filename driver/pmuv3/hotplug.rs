@@ -3,7 +3,6 @@
 //! CPUs that come and go.
 
 use kernel::{
-    cpu::CpuId,
     prelude::*,
     sync::Arc, //
 };
@@ -13,55 +12,63 @@ use crate::{
         self,
         Transition, //
     },
-    perf::{
-        Driver,
-        Pmu, //
-    },
+    perf::Pmu,
     pmu::Pmuv3, //
 };
 
-/// Prepares the PMU of each CPU that comes, and retires that of each CPU that goes.
+/// Notes which CPUs come and go, and looks at each that comes for the first time.
 pub(crate) struct Hotplug(pub(crate) Arc<Pmu<Pmuv3>>);
 
 #[vtable]
 impl cpuhp::Callbacks for Hotplug {
-    fn prepare(&self, cpu: CpuId) -> Result {
-        self.0.forget(cpu);
+    const NAME: &'static CStr = c"perf/arm/rust_pmuv3:online";
+
+    #[inline]
+    fn online(&self, cpu: &Transition<'_>) -> Result {
+        if !self.0.arrive(cpu) {
+            self.welcome(cpu);
+        }
         Ok(())
     }
 
-    fn online(&self, cpu: &Transition<'_>) -> Result {
-        if self.0.filter(cpu.cpu()) && !self.0.join(cpu) {
-            return Ok(());
+    #[inline]
+    fn offline(&self, cpu: &Transition<'_>) {
+        self.0.leave(cpu);
+    }
+}
+
+impl Hotplug {
+    /// Looks at a new CPU. None of it is a reason to keep the CPU down.
+    #[cold]
+    #[inline(never)]
+    fn welcome(&self, cpu: &Transition<'_>) {
+        let pmu = &self.0;
+        if !pmu.cpus().test(cpu.cpu()) && !pmu.join(cpu) {
+            return;
         }
-        // Without interrupts there is time until the first event comes.
-        let Some(irq) = self.0.irq() else {
-            return Ok(());
-        };
-        // None of what follows is a reason to keep the CPU down.
-        if !irq.affinity().test(cpu.cpu()) && irq.join(cpu).is_err() {
-            pr_warn!(
-                "CPU {} has no interrupt that goes with those of the CPUs of its kind: events \
-                 count there, and do not sample\n",
-                cpu.cpu().as_u32()
-            );
-            return Ok(());
+        if let Some(irq) = pmu.irq() {
+            if !irq.affinity().test(cpu.cpu()) && irq.join(cpu).is_err() {
+                pr_warn!(
+                    "CPU {} has no interrupt that goes with those of the CPUs of its kind: events \
+                     count there, and do not sample\n",
+                    cpu.cpu().as_u32()
+                );
+            }
         }
-        if self.0.prepare(cpu).is_err() {
+        let prepared = cpu.with_interrupts_off(|on| pmu.prepare(on, &pmu.active(on)));
+        if prepared.and_then(|result| result).is_err() {
             pr_err!(
                 "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its \
                  events will not count\n",
                 cpu.cpu().as_u32()
             );
-            return Ok(());
         }
-        irq.enable(cpu)
     }
+}
 
-    fn offline(&self, cpu: &Transition<'_>) {
-        if let Some(irq) = self.0.irq() {
-            irq.disable(cpu);
-        }
-        self.0.retire(cpu, &self.0.active(cpu));
+impl Drop for Hotplug {
+    /// No event is left, and no CPU has its interrupt enabled.
+    fn drop(&mut self) {
+        self.0.retire();
     }
 }

@@ -332,52 +332,74 @@ impl Pmuv3 {
         self.identity.pmmir
     }
 
-    /// Notes that what the PMU of `cpu`, which is down, holds will be lost.
-    pub(crate) fn forget(&self, cpu: CpuId) {
-        self.states.on(cpu).set_warmth(Warmth::Cold);
+    /// Notes that this CPU has come up. Returns whether it was here before.
+    #[inline]
+    pub(crate) fn arrive(&self, cpu: &Transition<'_>) -> bool {
+        let state = self.states.here(cpu);
+        let was_here = state.warmth() != Warmth::New;
+        if was_here {
+            state.set_warmth(Warmth::Cold);
+        }
+        was_here
     }
 
-    /// Makes the PMU of this CPU ready for events, unless it is.
+    /// Notes that this CPU is about to go down, if it is one of ours.
+    #[inline]
+    pub(crate) fn leave(&self, cpu: &Transition<'_>) {
+        let state = self.states.here(cpu);
+        if state.warmth() != Warmth::New {
+            state.set_warmth(Warmth::Leaving);
+        }
+    }
+
+    /// Makes the PMU of this CPU, on which the events `active` are, ready for one more.
     ///
     /// # Errors
     ///
     /// `ENOENT` when this CPU does not have this PMU.
     #[inline(always)]
-    pub(crate) fn prepare(&self, cpu: &OnCpu<'_>) -> Result {
+    pub(crate) fn prepare(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) -> Result {
         match self.states.get(cpu).warmth() {
             Warmth::Ready => Ok(()),
-            Warmth::Cold => self.warm_up(*cpu),
+            _ => self.warm_up(*cpu, active.is_empty()),
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn warm_up(&self, cpu: OnCpu<'_>) -> Result {
-        if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
-            return Err(ENOENT);
+    fn warm_up(&self, cpu: OnCpu<'_>, is_unused: bool) -> Result {
+        // Where an event is, all has been done for it.
+        if is_unused {
+            if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
+                return Err(ENOENT);
+            }
+            let state = self.states.get(&cpu);
+            self.reset(state);
+            // More events may come to a CPU that is leaving, and then it goes.
+            if state.warmth() != Warmth::Leaving {
+                state.set_warmth(Warmth::Ready);
+            }
         }
-        let state = self.states.get(&cpu);
-        self.reset(state);
-        state.set_warmth(Warmth::Ready);
         Ok(())
     }
 
     /// Brings the PMU of this CPU, which holds anything, back into the state that the driver left
     /// it in, but for the counters.
-    pub(crate) fn recover(&self, cpu: &OnCpu<'_>) {
+    pub(crate) fn recover(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         let state = self.states.get(cpu);
-        if state.warmth() == Warmth::Ready {
+        if state.warmth() == Warmth::Ready || !active.is_empty() {
             self.reset(state);
         }
     }
 
-    /// Leaves the PMU of this CPU as if nobody had used it, unless events are there still.
-    pub(crate) fn retire(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
-        let state = self.states.get(cpu);
-        if state.warmth() == Warmth::Ready && active.is_empty() {
-            self.reset(state);
-            state.set_warmth(Warmth::Cold);
-        }
+    /// Leaves the PMU of each CPU as if nobody had used it. No event may be left.
+    pub(crate) fn retire(&self) {
+        smp::call_each(|cpu| {
+            let state = self.states.get(cpu);
+            if state.warmth() != Warmth::New {
+                self.reset(state);
+            }
+        });
     }
 
     /// Stops all counters, sets them to 0, and keeps overflows from interrupting and user space
@@ -460,11 +482,11 @@ impl Pmuv3 {
     #[inline]
     fn follow_user(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         let state = self.states.get(cpu);
-        // Perf core enables all PMUs that a task has events of, also those of other CPUs.
-        if state.warmth() == Warmth::Cold {
-            return;
-        }
         if user::is_wanted(cpu) {
+            // Perf core enables all PMUs that a task has events of, also those of other CPUs.
+            if state.warmth() != Warmth::Ready && active.is_empty() {
+                return;
+            }
             let unused = self.identity.layout.counters.without(used(state, active));
             user::open(self.identity.regs, self.identity.layout, state, unused);
         } else if state.access() != Access::Closed {
@@ -569,7 +591,7 @@ impl Pmuv3 {
         event: &Event<Self>,
         active: &Active<'_, Self>,
     ) -> Result<Slot> {
-        self.prepare(cpu)?;
+        self.prepare(cpu, active)?;
         let state = self.states.get(cpu);
         let need = Stored::load(event).need;
         let counter = self.identity.layout.counter(used(state, active), need)?;

@@ -33,7 +33,7 @@ impl cpu_pm::Callbacks for Power {
             return;
         }
         if registers == Registers::Lost {
-            self.0.recover(cpu);
+            self.0.recover(cpu, &self.0.active(cpu));
         }
         self.0.resume(cpu);
         self.0.enable(cpu, &self.0.active(cpu));

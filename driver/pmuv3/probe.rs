@@ -177,13 +177,11 @@ fn set_up(pdev: &platform::Device<Core<'_>>, found: Found) -> Result {
 
     let urgency = match irq {
         Some(irq) => request(pdev, irq, &pmu, statistics.clone())?,
-        None => Urgency::Ordinary,
+        None => {
+            cpuhp::register(pdev.as_ref(), Hotplug(pmu.clone()))?;
+            Urgency::Ordinary
+        }
     };
-    cpuhp::register(
-        pdev.as_ref(),
-        c"perf/arm/rust_pmuv3:online",
-        Hotplug(pmu.clone()),
-    )?;
     cpu_pm::register(pdev.as_ref(), Power(pmu.clone()))?;
     register(pdev, &pmu, name)?;
     if let Some(statistics) = statistics {
@@ -239,12 +237,12 @@ fn request(
     statistics: Option<Arc<Statistics>>,
 ) -> Result<Urgency> {
     let (dev, name, urgency) = (pdev.as_ref(), c"arm-pmu", Urgency::Nmi);
-    let handler = OverflowHandler(pmu.clone());
+    let (handler, hotplug) = (OverflowHandler(pmu.clone()), Hotplug(pmu.clone()));
     match statistics {
-        None => percpu_irq::request(dev, irq, name, urgency, handler),
+        None => percpu_irq::request(dev, irq, name, urgency, handler, hotplug),
         Some(statistics) => {
             let handler = CountingHandler::new(handler, statistics);
-            percpu_irq::request(dev, irq, name, urgency, handler)
+            percpu_irq::request(dev, irq, name, urgency, handler, hotplug)
         }
     }
     .inspect_err(|error| {

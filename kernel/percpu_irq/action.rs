@@ -35,8 +35,7 @@ use kernel::{
         c_void, //
     },
     irq::IrqReturn,
-    prelude::*,
-    sync::atomic::Relaxed, //
+    prelude::*, //
 };
 
 /// What a CPU needs when the interrupt comes.
@@ -103,7 +102,7 @@ impl<H: Handler> Action<H> {
                 irq: number, nmi, ..
             } => {
                 let request = private(irq, *number, name, urgency, &entries)?;
-                nmi.store(request.urgency == Urgency::Nmi, Relaxed);
+                nmi.store(request.urgency == Urgency::Nmi);
                 requests.push(request, GFP_KERNEL)?;
             }
             Lines::Pinned(numbers) => {

@@ -30,10 +30,7 @@ use kernel::{
     },
     ffi::c_uint,
     prelude::*,
-    sync::{
-        atomic::AtomicFlag,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 #[cfg(CONFIG_ACPI)]
 use kernel::{
@@ -92,11 +89,7 @@ pub fn of_gsis(
     }
     // INVARIANT: It was checked which of the two they are, and no interrupt is 0.
     let lines = match shared {
-        Some((irq, gsi)) => Lines::Private {
-            irq,
-            nmi: AtomicFlag::new(false),
-            joining: Some(Joining { gsi_of, gsi }),
-        },
+        Some((irq, gsi)) => Lines::private(irq, Some(Joining { gsi_of, gsi })),
         None => Lines::Pinned(numbers),
     };
     PerCpuIrq::new(lines, affinity).map(Some)

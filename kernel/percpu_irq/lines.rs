@@ -6,9 +6,9 @@
 use super::Gsi;
 use crate::{
     bindings,
+    cpuhp,
     percpu::{
         LocalCell,
-        OnCpu,
         PerCpu, //
     }, //
 };
@@ -17,11 +17,7 @@ use kernel::{
     error::to_result,
     ffi::c_uint,
     fmt,
-    prelude::*,
-    sync::atomic::{
-        AtomicFlag,
-        Relaxed, //
-    }, //
+    prelude::*, //
 };
 
 /// The CPUs that may join: those whose interrupt, as `gsi_of` tells, is `gsi`.
@@ -41,8 +37,8 @@ pub(super) enum Lines {
     /// One number, of which each CPU has an interrupt of its own.
     Private {
         irq: c_uint,
-        /// Whether it was requested as an NMI.
-        nmi: AtomicFlag,
+        /// Whether it was requested as an NMI, which is known before it is enabled anywhere.
+        nmi: LocalCell<bool>,
         /// Tells which CPUs may join, if some may.
         joining: Option<Joining>,
     },
@@ -51,6 +47,16 @@ pub(super) enum Lines {
 }
 
 impl Lines {
+    /// One number for all CPUs, which must be a per-CPU interrupt.
+    pub(super) fn private(irq: c_uint, joining: Option<Joining>) -> Self {
+        // INVARIANT: The caller has looked.
+        Self::Private {
+            irq,
+            nmi: LocalCell::new(false),
+            joining,
+        }
+    }
+
     /// Returns whether `cpu` has the interrupt that the others share.
     pub(super) fn may_join(&self, cpu: CpuId) -> bool {
         match self {
@@ -63,10 +69,26 @@ impl Lines {
     }
 
     /// Enables the interrupt of this CPU, which must not be enabled.
-    pub(super) fn enable(&self, here: &OnCpu<'_>) -> Result {
+    #[inline]
+    pub(super) fn enable(&self, cpu: &cpuhp::Transition<'_>) -> Result {
         match self {
-            Self::Private { irq, nmi, .. } => {
-                if nmi.load(Relaxed) {
+            #[cfg(not(RUST_PMU_OUT_OF_TREE))]
+            Self::Private { irq, nmi, .. } if !nmi.load() => {
+                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that
+                // calls, which this thread does not leave.
+                unsafe { bindings::enable_percpu_irq(*irq, bindings::IRQ_TYPE_NONE) };
+                Ok(())
+            }
+            _ => self.enable_rare(cpu),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn enable_rare(&self, cpu: &cpuhp::Transition<'_>) -> Result {
+        match self {
+            Self::Private { irq, nmi, .. } => cpu.with_interrupts_off(|_here| {
+                if nmi.load() {
                     // SAFETY: By the type invariant this is a per-CPU interrupt, which was
                     // requested as an NMI. It is not enabled on this CPU, which is the one that
                     // this acts on.
@@ -74,52 +96,65 @@ impl Lines {
                 }
 
                 #[cfg(RUST_PMU_OUT_OF_TREE)]
-                if crate::out_of_tree::percpu_free::postpone(here, *irq, true) {
+                if crate::out_of_tree::percpu_free::postpone(_here, *irq, true) {
                     return Ok(());
                 }
 
                 // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
-                // that calls.
+                // that calls. This is the same call for an NMI.
                 unsafe { bindings::enable_percpu_irq(*irq, bindings::IRQ_TYPE_NONE) };
-            }
+                Ok(())
+            })?,
             Self::Pinned(numbers) => {
-                let irq = numbers.get(here).load();
-
-                // SAFETY: It may be called with interrupts off for an interrupt of a controller
-                // that is not behind a bus; such a one cannot pin interrupts, so they could not
-                // have been requested. This is the same call for an NMI.
-                unsafe { bindings::enable_irq(irq) };
+                // SAFETY: It was requested, and is not enabled. This is the same call for an NMI.
+                unsafe { bindings::enable_irq(numbers.here(cpu).load()) };
+                Ok(())
             }
         }
-        Ok(())
     }
 
     /// Disables the interrupt of this CPU, which must be enabled. Its handler is not called again.
-    pub(super) fn disable(&self, here: &OnCpu<'_>) {
+    #[inline]
+    pub(super) fn disable(&self, cpu: &cpuhp::Transition<'_>) {
+        match self {
+            #[cfg(not(RUST_PMU_OUT_OF_TREE))]
+            Self::Private { irq, nmi, .. } if !nmi.load() => {
+                // SAFETY: As in `enable()`.
+                unsafe { bindings::disable_percpu_irq(*irq) };
+            }
+            _ => self.disable_rare(cpu),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn disable_rare(&self, cpu: &cpuhp::Transition<'_>) {
         match self {
             Self::Private { irq, nmi, .. } => {
-                #[cfg(RUST_PMU_OUT_OF_TREE)]
-                let is_disabled = crate::out_of_tree::percpu_free::postpone(here, *irq, false);
-                #[cfg(not(RUST_PMU_OUT_OF_TREE))]
-                let is_disabled = false;
+                let disabled = cpu.with_interrupts_off(|_here| {
+                    #[cfg(RUST_PMU_OUT_OF_TREE)]
+                    let is_disabled = crate::out_of_tree::percpu_free::postpone(_here, *irq, false);
+                    #[cfg(not(RUST_PMU_OUT_OF_TREE))]
+                    let is_disabled = false;
 
-                if !is_disabled {
-                    // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
-                    // that calls.
-                    unsafe { bindings::disable_percpu_irq(*irq) };
-                }
+                    if !is_disabled {
+                        // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the
+                        // CPU that calls.
+                        unsafe { bindings::disable_percpu_irq(*irq) };
+                    }
 
-                if nmi.load(Relaxed) {
-                    // SAFETY: As above; `enable()` has prepared it on this CPU.
-                    unsafe { bindings::teardown_percpu_nmi(*irq) };
-                }
+                    if nmi.load() {
+                        // SAFETY: As above; `enable()` has prepared it on this CPU.
+                        unsafe { bindings::teardown_percpu_nmi(*irq) };
+                    }
+                });
+                // A CPU that runs this can be called.
+                debug_assert!(disabled.is_ok());
             }
             Self::Pinned(numbers) => {
-                let irq = numbers.get(here).load();
-
-                // SAFETY: As in `enable()`. It does not wait for the handler: that runs on this CPU
-                // only, so it does not run now.
-                unsafe { bindings::disable_irq_nosync(irq) };
+                // SAFETY: `enable()` has enabled it. It does not wait for the handler: that runs on
+                // this CPU only, so it does not run now.
+                unsafe { bindings::disable_irq_nosync(numbers.here(cpu).load()) };
             }
         }
     }

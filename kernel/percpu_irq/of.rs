@@ -38,10 +38,7 @@ use kernel::{
     ffi::c_uint,
     platform,
     prelude::*,
-    sync::{
-        atomic::AtomicFlag,
-        Arc, //
-    }, //
+    sync::Arc, //
 };
 
 /// The property that says which CPU each interrupt is of.
@@ -89,13 +86,7 @@ pub fn of_platform(pdev: &platform::Device<Bound>) -> Result<Option<Arc<PerCpuIr
         // as long as the interrupt controller, so until we have copied it.
         unsafe { Cpumask::from_raw(affinity) }
     };
-    // INVARIANT: It was checked.
-    let lines = Lines::Private {
-        irq,
-        nmi: AtomicFlag::new(false),
-        joining: None,
-    };
-    PerCpuIrq::new(lines, CpuSet::of(affinity)?).map(Some)
+    PerCpuIrq::new(Lines::private(irq, None), CpuSet::of(affinity)?).map(Some)
 }
 
 /// Looks up the `count` interrupts of `raw`, which is `dev`, and their CPUs.

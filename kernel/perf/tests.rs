@@ -222,6 +222,8 @@ mod kunit {
 
     #[vtable]
     impl cpuhp::Callbacks for Charge {
+        const NAME: &'static CStr = c"rust_perf_test:online";
+
         fn online(&self, _cpu: &cpuhp::Transition<'_>) -> Result {
             Ok(())
         }
@@ -255,11 +257,7 @@ mod kunit {
     fn new_device(pmu: &Arc<Pmu<Fake>>, name: &CStr) -> Result<faux::Registration> {
         let device = faux::Registration::new(name, None)?;
 
-        cpuhp::register(
-            bound(&device),
-            c"rust_perf_test:online",
-            Charge(pmu.clone()),
-        )?;
+        cpuhp::register(bound(&device), Charge(pmu.clone()))?;
         perf::register(bound(&device), pmu, name, Capabilities::NO_INTERRUPT)?;
         Ok(device)
     }
