@@ -4,13 +4,14 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::thread;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use perfshim::{Attr, Event, Rate, SampleFields, Target};
 use rustix::io::Errno;
 
-use super::module::{Binding, check_counts, check_gone};
+use super::module::{self, Binding, check_counts, check_gone};
 use crate::counters::CYCLES;
 use crate::guest::{self, Pmu};
 use crate::registry::Test;
@@ -18,10 +19,41 @@ use crate::registry::Test;
 pub const TESTS: &[Test] = &[
     Test::new(
         "module-fault-probe",
-        "each allocation of probe fails in turn: it fails with ENOMEM, leaves nothing behind, and \
-         works the next time (C: cannot be bound)",
-        probe,
+        "each allocation of probe and each registration fails in turn: it fails with ENOMEM, leaves \
+         nothing behind, and works the next time (C: cannot be bound)",
+        || probe("request_percpu_irq_affinity"),
     )
+    .kernels("debug")
+    .drivers("rust")
+    .timeout(240),
+    Test::new(
+        "module-fault-probe-statistics",
+        "the same with statistics=1 (C: cannot be bound)",
+        || {
+            module::unload_soon()?;
+            module::load_with(c"statistics=1")?;
+            probe("request_percpu_irq_affinity")
+        },
+    )
+    .kernels("debug")
+    .drivers("rust")
+    .timeout(240),
+    Test::new(
+        "module-fault-probe-spi",
+        "the same with an SPI for each CPU (C: cannot be bound)",
+        || probe("request_threaded_irq"),
+    )
+    .dts("spi")
+    .smp(2)
+    .kernels("debug")
+    .drivers("rust")
+    .timeout(240),
+    Test::new(
+        "module-fault-probe-acpi",
+        "the same of a PMU that ACPI tables tell of (C: cannot be bound)",
+        || probe("request_percpu_irq_affinity"),
+    )
+    .acpi()
     .kernels("debug")
     .drivers("rust")
     .timeout(240),
@@ -110,14 +142,81 @@ impl Outcome {
     }
 }
 
-fn probe() -> Result<()> {
+/// A function of the kernel that fails when this thread calls it: at the next call, or at the
+/// [`Fault`], with the allocations.
+struct Broken(PathBuf);
+
+enum When {
+    NextCall,
+    Fault,
+}
+
+impl Broken {
+    const FOLDER: &str = "/sys/kernel/debug/fail_function";
+
+    fn new(function: &str, returns: &str, when: When) -> Result<Self> {
+        let this = Self(PathBuf::from(Self::FOLDER));
+        let probability = match when {
+            When::NextCall => "100",
+            When::Fault => "0",
+        };
+        guest::write(this.0.join("inject"), function)?;
+        guest::write(this.0.join(function).join("retval"), returns)?;
+        guest::write("/proc/thread-self/make-it-fail", "1")?;
+        for (file, value) in [
+            ("task-filter", "Y"),
+            ("probability", probability),
+            ("times", "1"),
+            ("verbose", "0"),
+        ] {
+            guest::write(this.0.join(file), value)?;
+        }
+        Ok(this)
+    }
+
+    fn was_called(&self) -> Result<bool> {
+        Ok(guest::read(self.0.join("times"))? == "0")
+    }
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        // Takes all functions out.
+        let _ = guest::write(self.0.join("inject"), " ");
+    }
+}
+
+/// ENOMEM, as the value that a function returns.
+const NO_MEMORY: &str = "0xfffffffffffffff4";
+/// What allocates per-CPU memory, which is no slab and seldom takes a page.
+const PER_CPU: &str = "pcpu_alloc_noprof";
+
+/// `request`: how the interrupt is requested.
+fn probe(request: &str) -> Result<()> {
     let type_id = Pmu::find()?.type_id();
     let binding = Binding::find()?;
     let bind = File::options()
         .write(true)
         .open(binding.driver.join("bind"))?;
     binding.unbind()?;
+    for (function, returns) in [
+        (PER_CPU, "0"),
+        (request, NO_MEMORY),
+        ("__cpuhp_setup_state", NO_MEMORY),
+        ("__cpuhp_state_add_instance", NO_MEMORY),
+        ("cpu_pm_register_notifier", NO_MEMORY),
+        ("perf_pmu_register", NO_MEMORY),
+    ] {
+        let broken = Broken::new(function, returns, When::NextCall)?;
+        let result = (&bind).write(binding.device.as_bytes());
+        ensure!(broken.was_called()?, "probe does not call {function}()");
+        match Outcome::of(true, &result).with_context(|| format!("{function}() failed"))? {
+            Outcome::Failed => check_gone(type_id)?,
+            _ => bail!("{function}() failed, and probe did not"),
+        }
+    }
     let fault = Fault::new()?;
+    let per_cpu = Broken::new(PER_CPU, "0", When::Fault)?;
     each_fault(20, |nth| {
         let (came, result) = fault.at(nth, || (&bind).write(binding.device.as_bytes()))?;
         let outcome = Outcome::of(came, &result)?;
@@ -131,6 +230,7 @@ fn probe() -> Result<()> {
         }
         Ok(outcome)
     })?;
+    drop(per_cpu);
     binding.unbind()?;
     guest::check_leaks()?;
     binding.bind()?;

@@ -159,7 +159,7 @@ pub fn load() -> Result<()> {
 }
 
 /// Loads the module with these parameters.
-fn load_with(parameters: &CStr) -> Result<()> {
+pub fn load_with(parameters: &CStr) -> Result<()> {
     let file = File::open(FILE).map_err(|error| Skip(format!("{FILE}: {error}")))?;
     rustix::system::finit_module(&file, parameters, 0).with_context(|| format!("loading {FILE}"))
 }
