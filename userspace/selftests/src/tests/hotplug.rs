@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! CPUs that go off line and come back while events are open.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail, ensure};
-use perfshim::{Attr, Event, Target};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use perfshim::{Attr, Event, EventConfig, Rate, Ring, SampleFields, Target};
 use rustix::io::Errno;
+use workloads::el0;
 
-use crate::counters::{self, CYCLES};
+use crate::counters::{self, CYCLES, user};
 use crate::guest::{self, Online};
+use crate::records::Records;
 use crate::registry::Test;
 
 pub const TESTS: &[Test] = &[
@@ -32,6 +34,23 @@ pub const TESTS: &[Test] = &[
         leader,
     )
     .smp(2),
+    Test::new(
+        "hotplug-rolled-back",
+        "a CPU that fails to go goes on sampling; one that fails to come samples when it comes, \
+         although events were there in between",
+        rolled_back,
+    )
+    .smp(2)
+    .timeout(120),
+    Test::new(
+        "hotplug-user-access",
+        "a thread that may read its counter may do so on a CPU that came back and has no event (C: not \
+         where no event is)",
+        user_access,
+    )
+    .drivers("rust")
+    .icount()
+    .smp(3),
     Test::new(
         "hotplug-task-event",
         "an event on a thread counts on where the thread goes when its CPU goes off line",
@@ -128,9 +147,9 @@ fn leader() -> Result<()> {
     guest::set_online(1, Online::Yes)?;
     match counters::open_member(&attr, Target::Cpu(1), &leader) {
         Ok(member) => {
-            drop(leader);
-            let count = counters::read(&member);
-            bail!("the member was accepted; without its leader it says {count:?}");
+            // The other way round it would be left with a leader that is freed.
+            drop(member);
+            bail!("the member was accepted");
         }
         Err(error) => ensure!(
             counters::errno(&error) == Some(Errno::NODEV),
@@ -138,6 +157,107 @@ fn leader() -> Result<()> {
         ),
     }
     check_counts_on(&on_cpu(1)?, 1)
+}
+
+/// A state that a CPU comes to after perf core takes events there, and before drivers are told. It
+/// is left in the reverse order.
+const BETWEEN: &str = "workqueue:online";
+
+/// Lets CPU 1 fail when it comes to that state, or leaves it, the next time.
+fn fail_between() -> Result<()> {
+    let states = guest::read("/sys/devices/system/cpu/hotplug/states")?;
+    let number = states
+        .lines()
+        .filter_map(|line| line.split_once(": "))
+        .find_map(|(number, name)| (name == BETWEEN).then_some(number.trim()))
+        .with_context(|| format!("there is no hotplug state {BETWEEN}"))?;
+    guest::write("/sys/devices/system/cpu/cpu1/hotplug/fail", number)
+}
+
+/// Fails unless a loop on CPU 1 gives the event samples.
+fn check_samples_on_1(event: &Event, ring: &mut Ring) -> Result<()> {
+    let _stay = guest::Pinned::to(1)?;
+    let mut records = Records::default();
+    guest::wait_until("a sample of CPU 1", || {
+        workloads::run_loop(1_000_000);
+        records.drain(ring, event.attr())?;
+        Ok(!records.samples.is_empty())
+    })
+}
+
+fn rolled_back() -> Result<()> {
+    guest::need_cpus(2)?;
+    let attr = user(CYCLES)
+        .sample(Rate::Period(100_003), SampleFields::CPU)
+        .enabled();
+    let sampling = || -> Result<(Event, Ring)> {
+        let event = counters::open(&attr, Target::Cpu(1))?;
+        let ring = Ring::map(&event, 1 << 16)?;
+        Ok((event, ring))
+    };
+    let (event, mut ring) = sampling()?;
+    check_samples_on_1(&event, &mut ring)?;
+    for _ in 0..3 {
+        fail_between()?;
+        ensure!(
+            guest::set_online(1, Online::No).is_err(),
+            "CPU 1 went, although it was to fail"
+        );
+        check_samples_on_1(&event, &mut ring)?;
+    }
+    drop((event, ring));
+    guest::set_online(1, Online::No)?;
+    // Opens events on CPU 1 all the time: some while it is coming.
+    let (stop, came) = (AtomicBool::new(false), AtomicU32::new(0));
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                if counters::open(&attr, Target::Cpu(1)).is_ok() {
+                    came.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        let failing = (0..20).try_for_each(|_| {
+            fail_between()?;
+            ensure!(
+                guest::set_online(1, Online::Yes).is_err(),
+                "CPU 1 came, although it was to fail"
+            );
+            Ok(())
+        });
+        stop.store(true, Ordering::Relaxed);
+        opening
+            .join()
+            .map_err(|_| anyhow!("the thread that opens events died"))?;
+        failing
+    })?;
+    println!("# {} events were on CPU 1 in between", came.into_inner());
+    guest::set_online(1, Online::Yes)?;
+    let (event, mut ring) = sampling()?;
+    check_samples_on_1(&event, &mut ring)
+}
+
+/// The thread's event stays on CPU 2. That the thread may read counters is so wherever it runs: it may
+/// just have read on CPU 2 which counter it has.
+fn user_access() -> Result<()> {
+    guest::need_cpus(3)?;
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    // config1:rdpmc
+    let readable = EventConfig {
+        config1: 1 << 1,
+        ..CYCLES.into()
+    };
+    let _event = counters::open(&user(readable).enabled(), Target::ThisThreadOnCpu(2))?;
+    for _ in 0..2 {
+        guest::set_online(1, Online::No)?;
+        guest::set_online(1, Online::Yes)?;
+        for cpu in [2, 1, 0] {
+            let _stay = guest::Pinned::to(cpu)?;
+            // Ends the process if it is not allowed.
+            el0::read_counter(el0::CYCLE_COUNTER);
+        }
+    }
+    Ok(())
 }
 
 fn task_event() -> Result<()> {

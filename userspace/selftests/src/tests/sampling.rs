@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use perfshim::symbols::Symbolizer;
+use perfshim::symbols::{KernelSymbols, Symbolizer};
 use perfshim::{Attr, EventConfig, Exclude, Rate, Ring, SampleFields, Target, Wake, Wakeup};
 use rustix::thread::gettid;
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
@@ -57,6 +57,22 @@ pub const TESTS: &[Test] = &[
         "samples of the kernel lie in it, but for late ones, and their chains lead to user space",
         kernel,
     )
+    .icount(),
+    Test::new(
+        "sample-masked",
+        "code that runs with interrupts off is sampled late: no sample lies in it",
+        || check_masked(Masked::Late),
+    )
+    .icount(),
+    Test::new(
+        "sample-masked-nmi",
+        "where the overflow interrupt is an NMI, samples lie in code that runs with interrupts off",
+        || {
+            guest::need_nmis()?;
+            check_masked(Masked::AtOnce)
+        },
+    )
+    .append("irqchip.gicv3_pseudo_nmi=1")
     .icount(),
     Test::new(
         "sample-frequency",
@@ -351,6 +367,52 @@ fn kernel() -> Result<()> {
         "of {} samples of the kernel only {in_kernel} are in it",
         records.samples.len()
     );
+    Ok(())
+}
+
+/// When code that runs with interrupts off is sampled.
+enum Masked {
+    /// When they are on again.
+    Late,
+    AtOnce,
+}
+
+fn check_masked(masked: Masked) -> Result<()> {
+    /// Functions of the scheduler that it calls with the lock of its queue held, and so with
+    /// interrupts off, when a thread yields. Which of them are functions at all is up to the
+    /// compiler.
+    const FUNCTIONS: [&str; 6] = [
+        "update_curr",
+        "update_rq_clock",
+        "yield_task_fair",
+        "pick_task_fair",
+        "pick_next_task_fair",
+        "update_load_avg",
+    ];
+    let kernel = KernelSymbols::running()?;
+    let attr = Attr::new(CYCLES)
+        .sample(Rate::Period(10_007), SampleFields::IP)
+        .exclude(Exclude::USER);
+    let (count, records) = sample(&attr, Target::ThisThread, || {
+        (0..2_000).for_each(|_| thread::yield_now());
+    })?;
+    check_number(&records, count, 10_007)?;
+    let mut inside = 0;
+    for sample in &records.samples {
+        let function = kernel.function_at(sample.ip()?);
+        inside += usize::from(function.is_some_and(|it| FUNCTIONS.contains(&&*it.name)));
+    }
+    let all = records.samples.len();
+    match masked {
+        Masked::Late => ensure!(
+            inside == 0,
+            "{inside} of {all} samples lie in code that runs with interrupts off"
+        ),
+        Masked::AtOnce => ensure!(
+            inside * 10 > all,
+            "of {all} samples only {inside} lie in {FUNCTIONS:?}"
+        ),
+    }
     Ok(())
 }
 
