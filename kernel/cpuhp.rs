@@ -5,17 +5,14 @@
 //! A driver with something on each CPU, such as registers that lose their contents when the CPU
 //! is off, implements [`Callbacks`] and [registers](register) it with the device that it drives.
 //!
-//! The callbacks run on the CPU that comes or goes, in its hotplug thread, which may sleep (state
-//! `CPUHP_AP_ONLINE_DYN`, see [`Documentation/core-api/cpu_hotplug.rst`]):
-//!
-//! | the CPU      | callback   |
-//! | ------------ | ---------- |
-//! | is up        | `online`   |
-//! | will go down | `evacuate` |
-//! | will go down | `offline`, just after |
+//! The callbacks run on the CPU that comes or goes, in its hotplug thread (state
+//! `CPUHP_AP_ONLINE_DYN`, see [`Documentation/core-api/cpu_hotplug.rst`]): `online` when it is up,
+//! `offline` when it will go down. They may sleep, but not wait for hotplug or change who is
+//! registered.
 //!
 //! A CPU whose going down fails later gets `online` again. Perf schedules events on a new CPU
-//! before `online` is called and takes them away from a leaving one after `offline`.
+//! before `online` is called and takes them away from a leaving one after `offline`. A CPU whose
+//! coming up fails in between has had events and gets neither.
 //!
 //! C header: [`include/linux/cpuhotplug.h`](srctree/include/linux/cpuhotplug.h)
 //!
@@ -39,7 +36,6 @@
 //! /// Which CPUs have been set up.
 //! struct Ready(PerCpu<LocalCell<bool>>);
 //!
-//! #[vtable]
 //! impl cpuhp::Callbacks for Ready {
 //!     const NAME: &'static CStr = c"example:online";
 //!
@@ -84,10 +80,7 @@ use kernel::{
         Device, //
     },
     devres,
-    error::{
-        to_result,
-        VTABLE_DEFAULT_ERROR, //
-    },
+    error::to_result,
     ffi::{
         c_int,
         c_uint, //
@@ -120,7 +113,10 @@ impl Transition<'_> {
 
     /// Calls `function` with interrupts off; it must neither sleep nor take long.
     ///
-    /// It cannot fail, but that a call to a CPU can fail in general.
+    /// It does not fail: that is for calls to other CPUs, which are the way to have interrupts off
+    /// in any kernel ([`local_interrupt_disable()`] does so only in preemptible ones).
+    ///
+    /// [`local_interrupt_disable()`]: kernel::interrupt::local_interrupt_disable
     pub fn with_interrupts_off<R: Send>(
         &self,
         function: impl FnOnce(&OnCpu<'_>) -> R + Send,
@@ -140,7 +136,6 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
 }
 
 /// What to do when a CPU comes or goes.
-#[vtable]
 pub trait Callbacks: Send + Sync + 'static {
     /// Shows up in `/sys/devices/system/cpu/hotplug/states`, by convention as `driver:online`.
     const NAME: &'static CStr;
@@ -148,21 +143,15 @@ pub trait Callbacks: Send + Sync + 'static {
     /// Called on a CPU that is up. An error takes the CPU down again, or fails the registration.
     fn online(&self, cpu: &Transition<'_>) -> Result;
 
-    /// Called on a CPU that will go down, before [`Callbacks::offline`]. Here a PMU of the whole
+    /// Called on a CPU that will go down, or when the registration ends. Here a PMU of the whole
     /// system moves its events to another CPU.
-    fn evacuate(&self, cpu: CpuId) {
-        let _ = cpu;
-        build_error!(VTABLE_DEFAULT_ERROR)
-    }
-
-    /// Called on a CPU that will go down, or when the registration ends.
     fn offline(&self, cpu: &Transition<'_>);
 }
 
 /// Registers `callbacks` until `dev` is unbound; `online` is called on each CPU that is up.
 ///
-/// When `dev` is unbound, `evacuate` and `offline` are called on each CPU that is up, after what
-/// was registered on `dev` later has been released.
+/// When `dev` is unbound, `offline` is called on each CPU that is up, after what was registered on
+/// `dev` later has been released.
 ///
 /// Fails with [`ENOSPC`] when the kernel has no dynamic hotplug state left, and with the error
 /// that `online` returned.
@@ -277,7 +266,7 @@ impl<C: Callbacks> Registration<C> {
 impl<C: Callbacks> PinnedDrop for Registration<C> {
     fn drop(self: Pin<&mut Self>) {
         // SAFETY: By the type invariant the node is in the list. Removing it waits until no
-        // callback runs, so none uses `self` any more. It cannot fail for a state with instances.
+        // callback runs, so none uses `self` any more. It cannot fail for a multi-instance state.
         let _ =
             unsafe { bindings::__cpuhp_state_remove_instance(self.state.0, self.node.get(), true) };
     }
@@ -294,20 +283,21 @@ unsafe fn parts<'a, C: Callbacks>(
     cpu: c_uint,
     node: *mut bindings::hlist_node,
 ) -> (&'a Registration<C>, Transition<'a>) {
-    // SAFETY: `node` is in a `Registration<C>`, which lives as long as the node is in the list, and
-    // so until the callback returns.
+    // SAFETY: `node` is in a `Registration<C>`, which lives until the node has been removed from
+    // the list, or adding it has failed, and so until the callback returns.
     let this = unsafe {
         &*kernel::container_of!(Opaque::cast_from(node).cast_mut(), Registration<C>, node)
     };
 
+    // INVARIANT: The callbacks of this state are called by the hotplug thread of the CPU (each has
+    // one since before there are drivers), and the CPU is on line before the first and after the
+    // last of them.
     let transition = Transition {
         // SAFETY: The hotplug core passes valid CPU IDs.
         cpu: unsafe { CpuId::from_u32_unchecked(cpu) },
         _here: PhantomData,
     };
 
-    // INVARIANT: The callbacks of this state are called by the hotplug thread of the CPU, which is
-    // on line before the first and after the last of them.
     (this, transition)
 }
 
@@ -331,9 +321,6 @@ unsafe extern "C" fn offline<C: Callbacks>(cpu: c_uint, node: *mut bindings::hli
     // SAFETY: The hotplug core passes them, and this is `offline::<C>`.
     let (this, cpu) = unsafe { parts::<C>(cpu, node) };
 
-    if C::HAS_EVACUATE {
-        this.callbacks.evacuate(cpu.cpu());
-    }
     this.callbacks.offline(&cpu);
     0
 }
@@ -357,7 +344,6 @@ mod tests {
         most: i32,
     }
 
-    #[vtable]
     impl Callbacks for Up {
         const NAME: &'static CStr = c"rust/test:online";
 

@@ -59,8 +59,8 @@ use kernel::{
 
 /// Proof that the running code stays on one CPU, because interrupts are off there.
 ///
-/// It is handed to code that the kernel calls in such a context: callbacks of perf and of CPU
-/// hotplug, interrupt handlers, [functions called on a CPU](smp). It cannot be sent to another
+/// It is handed to code that the kernel calls in such a context: callbacks of perf and of CPU PM,
+/// interrupt handlers, [functions called on a CPU](smp). It cannot be sent to another
 /// context, and borrows from the call that it was made for.
 ///
 /// # Invariants
@@ -253,8 +253,8 @@ impl<T: Send + Sync + 'static> PerCpu<T> {
     /// `cpu` must be possible.
     #[inline]
     pub(crate) unsafe fn on_possible(&self, cpu: CpuId) -> &T {
-        // SAFETY: By the type invariant and the caller's promise its copy is a valid `T`. It lives as
-        // long as `self`, and only shared references to it are made.
+        // SAFETY: By the type invariant and the caller's promise its copy is a valid `T`. It lives
+        // as long as `self`, and only shared references to it are made.
         unsafe { &*address_on(self.base.as_ptr(), cpu) }
     }
 

@@ -39,7 +39,6 @@
 //!
 //! struct Hotplug;
 //!
-//! #[vtable]
 //! impl cpuhp::Callbacks for Hotplug {
 //!     const NAME: &'static CStr = c"example:online";
 //!
@@ -96,7 +95,6 @@ use crate::{
 };
 use core::ops::Deref;
 use kernel::{
-    cpu::CpuId,
     cpumask::Cpumask,
     device::{
         Bound,
@@ -169,13 +167,13 @@ pub enum Urgency {
 pub struct PerCpuIrq {
     lines: Lines,
     affinity: CpuSet,
-    /// Those of them that the interrupt core calls our handler on, where it looks whenever a per-CPU
-    /// interrupt comes: all while it is requested, else none.
+    /// Those of them that the interrupt core calls our handler on, where it looks whenever a
+    /// per-CPU interrupt comes: all while it is requested, else none.
     routed: CpuSet,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
-    /// Whether it is enabled on each CPU. Its hotplug callbacks, which are called one at a time, change
-    /// it.
+    /// Whether it is enabled on each CPU. Its hotplug callbacks, which are called one at a time,
+    /// change it.
     enabled: PerCpu<LocalCell<bool>>,
 }
 
@@ -209,10 +207,17 @@ impl PerCpuIrq {
         // INVARIANT: The line is this CPU's too.
         self.affinity.add(cpu.cpu());
         // The interrupt core looks for handlers by CPU when the interrupt comes, and that it does
-        // here only once this CPU has enabled it. If somebody else has this CPU, too, then the first
-        // one's handler is called, which can be: it is taken out before it goes.
+        // here only once this CPU has enabled it. If somebody else has this CPU, too, then the
+        // first one's handler is called, which can be: it is taken out before it goes.
         self.routed.add(cpu.cpu());
         Ok(())
+    }
+
+    /// Takes this CPU out of those that have the interrupt, before it is enabled: for a CPU that the
+    /// driver finds it cannot handle interrupts of, in the `online` of its callbacks.
+    pub fn leave(&self, cpu: &cpuhp::Transition<'_>) {
+        // INVARIANT: There are fewer than before.
+        self.affinity.remove(cpu.cpu());
     }
 
     /// Enables the interrupt on this CPU, if it has one.
@@ -247,7 +252,6 @@ struct Switch<C: cpuhp::Callbacks> {
     callbacks: C,
 }
 
-#[vtable]
 impl<C: cpuhp::Callbacks> cpuhp::Callbacks for Switch<C> {
     const NAME: &'static CStr = C::NAME;
 
@@ -256,13 +260,6 @@ impl<C: cpuhp::Callbacks> cpuhp::Callbacks for Switch<C> {
         self.callbacks.online(cpu)?;
         self.irq.enable(cpu);
         Ok(())
-    }
-
-    #[inline]
-    fn evacuate(&self, cpu: CpuId) {
-        if C::HAS_EVACUATE {
-            self.callbacks.evacuate(cpu);
-        }
     }
 
     #[inline]
@@ -296,8 +293,8 @@ where
     let claim = Claim::new(irq)?;
     let handler = KBox::pin_init(handler, GFP_KERNEL)?;
 
-    // SAFETY: `Registration` drops it after `switch`, which makes each CPU disable its interrupt; if
-    // that is never registered then no CPU enables it.
+    // SAFETY: `Registration` drops it after `switch`, which makes each CPU disable its interrupt.
+    // If registering that fails half-way, the CPUs that have enabled theirs disable it again.
     let action = unsafe { Action::new(claim, name, urgency, handler) }?;
     let urgency = action.urgency();
     let switch = try_pin_init!(Switch {

@@ -192,7 +192,10 @@ impl fmt::Display for CpuList<'_> {
 ///
 /// set.add(first);
 /// assert!(set.test(first));
+/// set.remove(first);
+/// assert!(!set.test(first));
 ///
+/// set.add(first);
 /// set.clear();
 /// assert!(set.empty());
 /// # Ok::<(), Error>(())
@@ -223,15 +226,18 @@ impl CpuSet {
         unsafe { bindings::cpumask_set_cpu(cpu.as_u32(), self.as_raw()) };
     }
 
+    /// Takes `cpu` out. Does not sleep.
+    pub fn remove(&self, cpu: CpuId) {
+        // CPU numbers are small.
+        let number = cpu.as_u32() as c_int;
+
+        // SAFETY: As in `add()`.
+        unsafe { bindings::cpumask_clear_cpu(number, self.as_raw()) };
+    }
+
     /// Takes all CPUs out. Does not sleep.
     pub fn clear(&self) {
-        for cpu in cpus(possible()) {
-            // CPU numbers are small.
-            let number = cpu.as_u32() as c_int;
-
-            // SAFETY: As in `add()`.
-            unsafe { bindings::cpumask_clear_cpu(number, self.as_raw()) };
-        }
+        cpus(possible()).for_each(|cpu| self.remove(cpu));
     }
 }
 

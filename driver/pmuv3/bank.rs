@@ -62,7 +62,7 @@ impl Run {
 
 /// The registers of one CPU's PMU.
 ///
-/// It is changed on that CPU with interrupts off, or while the CPU is down.
+/// It is changed on that CPU with interrupts off.
 pub(crate) struct Bank {
     /// What [`Run`] is. It changes before PMCR_EL0.E does.
     run: LocalCell<u32>,

@@ -4,8 +4,9 @@
 //!
 //! A CPU that comes up is *cold*: what its PMU holds is unknown. It becomes *ready* with the first
 //! event. Perf core may schedule events there before the hotplug callback of this driver tells that
-//! the CPU comes, and after it told that the CPU goes. So a CPU is *leaving* from one to the other,
-//! and then the PMU is made ready for each event that finds it without events.
+//! the CPU comes, and after it told that the CPU goes, and the CPU may be gone before it ever told.
+//! So until then a CPU is *passing*, and its PMU is reset for each event that finds it without
+//! events.
 
 use crate::{
     bank::Bank,
@@ -20,11 +21,11 @@ use crate::{
 /// Whether the PMU of a CPU is in the state that the driver left it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Warmth {
-    /// Without events, unknown: nobody has looked at this CPU yet.
+    /// Nobody has looked at this CPU yet, and no event was there.
     New = 0,
-    /// Without events, unknown: the CPU is going, or is coming again.
-    Leaving = 1,
-    /// Without events, unknown: the CPU has come up.
+    /// Unknown, unless events are there: the CPU is going, or is coming again.
+    Passing = 1,
+    /// Unknown, unless events are there: the CPU has come up.
     Cold = 2,
     /// The registers hold what the driver wrote.
     Ready = 3,
@@ -35,7 +36,7 @@ impl Warmth {
     const fn from_word(word: u32) -> Self {
         match word {
             0 => Self::New,
-            1 => Self::Leaving,
+            1 => Self::Passing,
             2 => Self::Cold,
             _ => Self::Ready,
         }

@@ -19,7 +19,6 @@ use crate::{
 /// Notes which CPUs come and go, and looks at each that comes for the first time.
 pub(crate) struct Hotplug(pub(crate) Arc<Pmu<Pmuv3>>);
 
-#[vtable]
 impl cpuhp::Callbacks for Hotplug {
     const NAME: &'static CStr = c"perf/arm/rust_pmuv3:online";
 
@@ -46,6 +45,19 @@ impl Hotplug {
         if !pmu.cpus().test(cpu.cpu()) && !pmu.join(cpu) {
             return;
         }
+        let prepared = cpu.with_interrupts_off(|on| pmu.prepare(on, &pmu.active(on)));
+        if prepared.and_then(|result| result).is_err() {
+            pr_err!(
+                "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its \
+                 events will not count\n",
+                cpu.cpu().as_u32()
+            );
+            if let Some(irq) = pmu.irq() {
+                irq.leave(cpu);
+            }
+            return;
+        }
+        pmu.arrive(cpu);
         if let Some(irq) = pmu.irq() {
             if !irq.affinity().test(cpu.cpu()) && irq.join(cpu).is_err() {
                 pr_warn!(
@@ -54,14 +66,6 @@ impl Hotplug {
                     cpu.cpu().as_u32()
                 );
             }
-        }
-        let prepared = cpu.with_interrupts_off(|on| pmu.prepare(on, &pmu.active(on)));
-        if prepared.and_then(|result| result).is_err() {
-            pr_err!(
-                "CPU {} has fewer PMU registers than the CPUs that it shares a PMU with: its \
-                 events will not count\n",
-                cpu.cpu().as_u32()
-            );
         }
     }
 }

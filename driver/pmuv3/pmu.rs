@@ -332,15 +332,15 @@ impl Pmuv3 {
         self.identity.pmmir
     }
 
-    /// Notes that this CPU has come up. Returns whether it was here before.
+    /// Notes that this CPU has come up. Returns whether it has been looked at.
     #[inline]
     pub(crate) fn arrive(&self, cpu: &Transition<'_>) -> bool {
         let state = self.states.here(cpu);
-        let was_here = state.warmth() != Warmth::New;
-        if was_here {
+        let is_known = state.warmth() != Warmth::New;
+        if is_known {
             state.set_warmth(Warmth::Cold);
         }
-        was_here
+        is_known
     }
 
     /// Notes that this CPU is about to go down, if it is one of ours.
@@ -348,7 +348,7 @@ impl Pmuv3 {
     pub(crate) fn leave(&self, cpu: &Transition<'_>) {
         let state = self.states.here(cpu);
         if state.warmth() != Warmth::New {
-            state.set_warmth(Warmth::Leaving);
+            state.set_warmth(Warmth::Passing);
         }
     }
 
@@ -368,17 +368,19 @@ impl Pmuv3 {
     #[cold]
     #[inline(never)]
     fn warm_up(&self, cpu: OnCpu<'_>, is_unused: bool) -> Result {
+        let state = self.states.get(&cpu);
         // Where an event is, all has been done for it.
         if is_unused {
             if !self.cpus().test(cpu.cpu()) || !self.identity.regs.work_here() {
                 return Err(ENOENT);
             }
-            let state = self.states.get(&cpu);
             self.reset(state);
-            // More events may come to a CPU that is leaving, and then it goes.
-            if state.warmth() != Warmth::Leaving {
-                state.set_warmth(Warmth::Ready);
-            }
+        }
+        match state.warmth() {
+            // The CPU may go before its hotplug callback was called.
+            Warmth::New => state.set_warmth(Warmth::Passing),
+            Warmth::Cold => state.set_warmth(Warmth::Ready),
+            Warmth::Passing | Warmth::Ready => {}
         }
         Ok(())
     }
@@ -387,8 +389,10 @@ impl Pmuv3 {
     /// it in, but for the counters.
     pub(crate) fn recover(&self, cpu: &OnCpu<'_>, active: &Active<'_, Self>) {
         let state = self.states.get(cpu);
-        if state.warmth() == Warmth::Ready || !active.is_empty() {
+        if !active.is_empty() {
             self.reset(state);
+        } else if state.warmth() == Warmth::Ready {
+            state.set_warmth(Warmth::Cold);
         }
     }
 
@@ -484,7 +488,7 @@ impl Pmuv3 {
         let state = self.states.get(cpu);
         if user::is_wanted(cpu) {
             // Perf core enables all PMUs that a task has events of, also those of other CPUs.
-            if state.warmth() != Warmth::Ready && active.is_empty() {
+            if self.prepare(cpu, active).is_err() {
                 return;
             }
             let unused = self.identity.layout.counters.without(used(state, active));
@@ -692,13 +696,18 @@ impl perf::Driver for Pmuv3 {
         if event.cpu().is_some_and(|cpu| self.filter(cpu)) {
             return Err(ENOENT);
         }
-        if event.has_branch_stack() || (event.is_sampling() && !self.can_sample(event.cpu())) {
+        if event.has_branch_stack() {
             return Err(EOPNOTSUPP);
         }
         let stored = self.accept(event)?;
         stored.store(event);
         event.set_default_period(stored.need.length.into());
-        self.check_group(event)
+        self.check_group(event)?;
+        // Last, as perf core does it for a PMU that cannot sample at all.
+        if event.is_sampling() && !self.can_sample(event.cpu()) {
+            return Err(EOPNOTSUPP);
+        }
+        Ok(())
     }
 
     #[inline]

@@ -37,7 +37,8 @@ pub(super) enum Lines {
     /// One number, of which each CPU has an interrupt of its own.
     Private {
         irq: c_uint,
-        /// Whether it was requested as an NMI, which is known before it is enabled anywhere.
+        /// Whether it was requested as an NMI. That is written before the hotplug callbacks that
+        /// enable it are registered, which orders it.
         nmi: LocalCell<bool>,
         /// Tells which CPUs may join, if some may.
         joining: Option<Joining>,
@@ -74,8 +75,8 @@ impl Lines {
         match self {
             #[cfg(not(RUST_PMU_OUT_OF_TREE))]
             Self::Private { irq, nmi, .. } if !nmi.load() => {
-                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU that
-                // calls, which this thread does not leave.
+                // SAFETY: By the type invariant this is a per-CPU interrupt. It acts on the CPU
+                // that calls, which this thread does not leave.
                 unsafe { bindings::enable_percpu_irq(*irq, bindings::IRQ_TYPE_NONE) };
                 Ok(())
             }

@@ -290,7 +290,7 @@ impl<T: Driver> Pmu<T> {
 
     /// Moves all events that are limited to the CPU `from` to the CPU `to`, as the PMU of a whole
     /// system does when the CPU that looks after it goes off line
-    /// ([`cpuhp::Callbacks::evacuate`](crate::cpuhp::Callbacks::evacuate)). May sleep.
+    /// ([`cpuhp::Callbacks::offline`](crate::cpuhp::Callbacks::offline)). May sleep.
     ///
     /// Does nothing when the two are the same, or when `to` is not on line.
     pub fn migrate(&self, from: CpuId, to: CpuId) {

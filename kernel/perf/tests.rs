@@ -220,7 +220,6 @@ mod kunit {
     /// Moves the events when the CPU in charge leaves.
     struct Charge(Arc<Pmu<Fake>>);
 
-    #[vtable]
     impl cpuhp::Callbacks for Charge {
         const NAME: &'static CStr = c"rust_perf_test:online";
 
@@ -228,7 +227,8 @@ mod kunit {
             Ok(())
         }
 
-        fn evacuate(&self, leaving: CpuId) {
+        fn offline(&self, cpu: &cpuhp::Transition<'_>) {
+            let leaving = cpu.cpu();
             let other = smp::cpus(smp::online()).find(|cpu| *cpu != leaving);
 
             if let (Ok(from), Some(to)) = (self.0.in_charge(), other) {
@@ -238,8 +238,6 @@ mod kunit {
                 }
             }
         }
-
-        fn offline(&self, _cpu: &cpuhp::Transition<'_>) {}
     }
 
     fn new_pmu() -> Result<Arc<Pmu<Fake>>> {
