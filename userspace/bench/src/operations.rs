@@ -13,7 +13,7 @@ use perfshim::{
     Target,
 };
 use rustix::thread::{CpuSet, sched_setaffinity};
-use workloads::{el0, run_loop};
+use workloads::run_loop;
 
 use crate::Intervals;
 
@@ -282,7 +282,7 @@ fn switch(intervals: &mut Intervals, operation: &'static str, events: usize) -> 
     echo.stop()
 }
 
-/// By instruction if the kernel allows it, else by a system call, as a library would.
+/// By instruction if the kernel allows it, else by a system call.
 fn user_read(intervals: &mut Intervals) -> Result<()> {
     let allow = "/proc/sys/kernel/perf_user_access";
     if fs::exists(allow)? {
@@ -301,17 +301,8 @@ fn user_read(intervals: &mut Intervals) -> Result<()> {
     };
     let ring = Ring::map(&event, 0)?;
     intervals.rounds("user_read", CALLS, || {
-        let (state, value) = ring.page().state_with(|state| {
-            let counter = state.index.checked_sub(1)?;
-            el0::read_counter(counter)
-        });
-        match value {
-            Some(value) => {
-                std::hint::black_box(state.count(value));
-                Ok(())
-            }
-            None => read_into::<8>(&event),
-        }
+        std::hint::black_box(ring.count()?.value);
+        Ok(())
     })
 }
 

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An open event.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_ulong};
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
@@ -31,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) attr: Attr,
     /// The event and its target in words, for errors.
     subject: String,
+    /// The thread that can tell the count without the kernel, if there is one.
+    reader: Option<NonZeroU64>,
     /// Held while the kernel is asked to change it, so that it is what the kernel has.
     output: Mutex<Output>,
 }
@@ -47,6 +52,12 @@ enum Output {
     Own,
     /// To another event's ring.
     Other,
+}
+
+thread_local! {
+    /// Number of a thread that has opened events on itself. Unlike the id of a thread, no other one
+    /// ever has it.
+    static THREAD: Cell<Option<NonZeroU64>> = const { Cell::new(None) };
 }
 
 /// The right to an event's ring, which there is once. Dropping it gives it back: do so when the
@@ -104,6 +115,7 @@ impl Event {
                     fd: unsafe { OwnedFd::from_raw_fd(fd) },
                     attr: attr.clone(),
                     subject,
+                    reader: reader(attr, target),
                     output: Mutex::new(match to_group {
                         true => Output::Other,
                         false => Output::Nowhere,
@@ -301,24 +313,15 @@ impl Event {
         self.shared.done(Operation::ModifyAttributes, result)
     }
 
-    /// Reads the count.
+    /// Reads the count, by read(2). [`Ring::count`](crate::Ring::count) does the same, and can do
+    /// without a system call.
     ///
     /// # Errors
     ///
     /// [`Error::NotOnCounter`] if the event is pinned and fell into its error state,
     /// [`Error::ReadFormat`] if it was opened with [`ReadFormat::GROUP`].
     pub fn read(&self) -> Result<Count> {
-        let format = self.shared.attr.read_fields();
-        if format.contains(ReadFormat::GROUP) {
-            return Err(Error::ReadFormat(
-                "the event was opened to read its whole group: use read_group",
-            ));
-        }
-        // The value, two times, an id and a lost count.
-        let mut buffer = [0; 5 * 8];
-        let len = self.read_bytes(&mut buffer)?;
-        let counts = Counts::from_read(format, &buffer[..len])?;
-        Ok(counts.first().unwrap_or_default())
+        self.shared.read()
     }
 
     /// Reads the counts of all events of the group at one moment, the leader's first.
@@ -338,7 +341,7 @@ impl Event {
         // until it suffices. Groups are limited to 16 KiB of counts, older kernels' to 64.
         let mut buffer = vec![0; 512];
         loop {
-            match self.read_bytes(&mut buffer) {
+            match self.shared.read_bytes(&mut buffer) {
                 Ok(len) => {
                     let counts = Counts::from_read(format, &buffer[..len])?;
                     return Ok(counts.iter().collect());
@@ -351,22 +354,6 @@ impl Event {
             }
         }
     }
-
-    /// A `read(2)` into `buffer`; how many bytes it returned.
-    fn read_bytes(&self, buffer: &mut [u8]) -> Result<usize> {
-        let result = loop {
-            match rustix::io::read(&self.shared.fd, &mut *buffer) {
-                Err(Errno::INTR) => {}
-                result => break result,
-            }
-        };
-        match result {
-            // End of file stands for the error state of pinned events.
-            Ok(0) => Err(Error::NotOnCounter),
-            Ok(len) => Ok(len),
-            Err(errno) => Err(self.shared.refused(Operation::Read, errno)),
-        }
-    }
 }
 
 impl AsFd for Event {
@@ -376,6 +363,43 @@ impl AsFd for Event {
 }
 
 impl Shared {
+    /// Whether the event counts the calling thread, and its page says all that a read would.
+    #[inline]
+    pub(crate) fn is_counted_here(&self) -> bool {
+        self.reader.is_some() && self.reader == THREAD.get()
+    }
+
+    /// As [`Event::read`].
+    pub(crate) fn read(&self) -> Result<Count> {
+        let format = self.attr.read_fields();
+        if format.contains(ReadFormat::GROUP) {
+            return Err(Error::ReadFormat(
+                "the event was opened to read its whole group: use read_group",
+            ));
+        }
+        // The value, two times, an id and a lost count.
+        let mut buffer = [0; 5 * 8];
+        let len = self.read_bytes(&mut buffer)?;
+        let counts = Counts::from_read(format, &buffer[..len])?;
+        Ok(counts.first().unwrap_or_default())
+    }
+
+    /// A `read(2)` into `buffer`; how many bytes it returned.
+    fn read_bytes(&self, buffer: &mut [u8]) -> Result<usize> {
+        let result = loop {
+            match rustix::io::read(&self.fd, &mut *buffer) {
+                Err(Errno::INTR) => {}
+                result => break result,
+            }
+        };
+        match result {
+            // End of file stands for the error state of pinned events.
+            Ok(0) => Err(Error::NotOnCounter),
+            Ok(len) => Ok(len),
+            Err(errno) => Err(self.refused(Operation::Read, errno)),
+        }
+    }
+
     pub(crate) fn done(
         &self,
         operation: Operation,
@@ -470,6 +494,24 @@ impl Drop for RingClaim {
         // Nobody else changes it while it is `Own`.
         *self.shared.output() = Output::Nowhere;
     }
+}
+
+/// Which thread can tell the count of an event without the kernel: none but the one that the event
+/// counts, and only if the page says all that a read is to return.
+///
+/// The event must follow the thread to all CPUs: on another than its own, where it can have no
+/// counter, the kernel may not let the thread read one. That children inherit it need not be asked:
+/// such an event can have no page.
+fn reader(attr: &Attr, target: Target<'_>) -> Option<NonZeroU64> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let in_page = ReadFormat::TIMES.contains(attr.read_fields());
+    if !in_page || !matches!(target, Target::ThisThread) {
+        return None;
+    }
+    if THREAD.get().is_none() {
+        THREAD.set(NonZeroU64::new(NEXT.fetch_add(1, Ordering::Relaxed)));
+    }
+    THREAD.get()
 }
 
 /// The event in words.

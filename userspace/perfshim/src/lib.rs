@@ -6,13 +6,15 @@
 //! | say what to count, and when to sample | [`Attr`], from [`Hardware`], [`Software`], ... or from text by [`spec`] |
 //! | say whom to watch | [`Target`] |
 //! | open, enable, read, and everything else that ioctl(2) offers | [`Event`], [`Group`] |
+//! | count what a thread does without a system call for each count | [`Ring::count`] |
 //! | read samples as they come | [`Ring`], [`wait_any`]; [`OverwriteRing`] keeps the newest |
 //! | make sense of their bytes | [`Decoder`], [`Record`], [`Sample`] |
 //! | find the PMUs of this machine | [`discovery`] |
 //! | turn addresses into functions, and samples into profiles | [`symbols`], [`profile`] |
 //!
 //! Nothing here knows of a particular processor: it works with whatever PMUs are there, and with
-//! the kernel's software events where there are none.
+//! the kernel's software events where there are none. Only how user space reads a counter is arm64's
+//! own; on others a system call does that.
 //!
 //! # Sampling, from beginning to end
 //!

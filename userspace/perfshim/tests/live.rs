@@ -642,6 +642,35 @@ fn the_page_tells_the_state_of_the_event() -> Outcome {
 }
 
 #[test]
+fn a_ring_counts_as_a_read_does() -> Outcome {
+    if !allowed(Target::ThisThread) {
+        return Ok(());
+    }
+    for format in [
+        ReadFormat::empty(),
+        ReadFormat::TIMES,
+        ReadFormat::TIMES | ReadFormat::ID | ReadFormat::LOST,
+    ] {
+        let attr = page_faults().read_format(format).enabled();
+        let event = Event::open(&attr, Target::ThisThread)?;
+        let ring = Ring::map(&event, 0)?;
+        let mut pages = Pages::new(10);
+        pages.touch(10);
+        event.disable()?;
+        let count = ring.count()?;
+        assert_eq!(count, event.read()?);
+        assert!(count.value >= 10, "{count:?}");
+        // Another thread is told the same.
+        let elsewhere = std::thread::scope(|scope| scope.spawn(|| ring.count()).join());
+        assert_eq!(elsewhere.expect("no panic")?, count);
+    }
+    let group = Group::open(&page_faults(), Target::ThisThread)?;
+    let ring = Ring::map(group.leader(), 0)?;
+    assert!(matches!(ring.count(), Err(Error::ReadFormat(_))));
+    Ok(())
+}
+
+#[test]
 fn a_whole_cpu_can_be_watched() -> Outcome {
     if !allowed(Target::Cpu(0)) {
         return Ok(());

@@ -9,6 +9,7 @@
 mod map;
 mod overwrite;
 mod page;
+mod registers;
 mod span;
 #[cfg(test)]
 mod tests;
@@ -19,8 +20,10 @@ use std::time::Duration;
 
 use map::{Mapping, Mode, page_size};
 
+use crate::count::Count;
 use crate::error::{Error, Result};
 use crate::event::{Event, RingClaim};
+use crate::flags::ReadFormat;
 use crate::record::RawRecord;
 
 pub use overwrite::{OverwriteRing, Snapshot};
@@ -48,8 +51,8 @@ impl Ring {
     /// Maps a ring of at least `bytes` for `event`: the next power of two of pages. The page in
     /// front of it comes on top.
     ///
-    /// With `bytes` 0 there is no ring, but the page is there, which is enough to read counters
-    /// with an instruction.
+    /// With `bytes` 0 there is no ring, but the page is there, which is enough for
+    /// [`count`](Self::count).
     ///
     /// # Errors
     ///
@@ -77,6 +80,79 @@ impl Ring {
     /// The page in front of the ring.
     pub fn page(&self) -> Page<'_> {
         self.buffer.mapping.control()
+    }
+
+    /// The event's count and times, as [`Event::read`] returns them, without a system call where
+    /// that can be.
+    ///
+    /// A system call takes about a thousand instructions, this a few dozen; so a thread can count
+    /// what a small piece of its own work takes. For that there must be
+    ///
+    /// - an arm64 CPU with a PMUv3, and 1 in `/proc/sys/kernel/perf_user_access`;
+    /// - an event of this PMU with the field `rdpmc` (`config1` bit 1), [`Target::ThisThread`],
+    ///   and no [`ReadFormat`] but the times,
+    ///
+    /// the event must be on a counter, and the thread that calls the one that opened it. Where
+    /// anything of this is missing, it is a read(2) that returns the count.
+    ///
+    /// ```no_run
+    /// use perfshim::discovery::Pmus;
+    /// use perfshim::{Event, Ring, Target, spec};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let groups = spec::resolve("armv8_pmuv3/inst_retired,rdpmc/u", &Pmus::system()?)?;
+    /// let event = Event::open(&groups[0].events[0].counting().enabled(), Target::ThisThread)?;
+    /// let ring = Ring::map(&event, 0)?;
+    /// let before = ring.count()?.value;
+    /// let sum: u64 = std::hint::black_box(0..100).sum();
+    /// println!("{sum} took {} instructions", ring.count()?.value - before);
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// The kernel's side of this is described in its Documentation/arch/arm64/perf.rst, and the
+    /// page in `struct perf_event_mmap_page` of linux/perf_event.h.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Event::read`], from which they come.
+    ///
+    /// # Signals
+    ///
+    /// The kernel may close the counters to the thread in the instant between the look at whether
+    /// they are open and the instruction that reads one: when `perf_user_access` is set to 0, the
+    /// PMU's driver goes, or the thread moves to a CPU of another kind. `SIGILL` ends the process
+    /// then. Who keeps a thread on the CPUs of its event's PMU (sched_setaffinity(2)) need not fear
+    /// the last.
+    ///
+    /// [`Target::ThisThread`]: crate::Target::ThisThread
+    #[inline]
+    pub fn count(&self) -> Result<Count> {
+        let shared = self.claim.shared();
+        // This much is inlined where it is called.
+        if shared.is_counted_here() && !shared.attr.read_fields().intersects(ReadFormat::TIMES) {
+            if let Some(value) = self.page().read(registers::counter) {
+                return Ok(Count {
+                    value,
+                    ..Count::default()
+                });
+            }
+        }
+        self.count_otherwise()
+    }
+
+    /// With the times, or by a system call.
+    #[inline(never)]
+    fn count_otherwise(&self) -> Result<Count> {
+        let shared = self.claim.shared();
+        let format = shared.attr.read_fields();
+        if shared.is_counted_here() && format.intersects(ReadFormat::TIMES) {
+            let page = self.page();
+            if let Some(count) = page.read_with_times(format, registers::counter, registers::clock)
+            {
+                return Ok(count);
+            }
+        }
+        shared.read()
     }
 
     /// Size of the ring in bytes.

@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 use bitflags::bitflags;
 
+use crate::count::Count;
+use crate::flags::ReadFormat;
 use crate::ring::map::Mapping;
 use crate::sys::perf_event_mmap_page;
 
@@ -57,23 +59,44 @@ pub struct PageState {
 impl PageState {
     /// The count, from the hardware counter's value `pmc`, read while the page said `index`.
     /// The counter is `pmc_width` bits wide, and signed.
-    pub fn count(&self, pmc: u64) -> u64 {
-        let spare = 64u32.saturating_sub(u32::from(self.pmc_width));
+    #[inline]
+    pub(super) fn count(&self, pmc: u64) -> u64 {
+        let width = u32::from(self.pmc_width);
+        let spare = 64u32.saturating_sub(width);
         // A width of 0 would shift everything out, which is what such a counter holds.
         let value = match pmc.checked_shl(spare) {
             Some(shifted) => (shifted as i64) >> spare,
             None => 0,
         };
-        self.offset.wrapping_add(value) as u64
+        let count = self.offset.wrapping_add(value);
+        if count < 0 && spare > 0 {
+            // The kernel took the counter for unsigned when it computed `offset`: Linux does so
+            // when an event is reset, or its page mapped, after it was read by a system call.
+            return one_more_turn(count, width);
+        }
+        count as u64
+    }
+
+    /// The count, if the counter can be read: `counter` is what reads that of an index.
+    #[inline]
+    fn read(&self, counter: impl Fn(u32) -> Option<u64>) -> Option<u64> {
+        let readable = self.capabilities.contains(Capabilities::USER_RDPMC);
+        if !readable || !(1..=64).contains(&self.pmc_width) {
+            return None;
+        }
+        Some(self.count(counter(self.index)?))
     }
 
     /// Nanoseconds from when the page was written to when the clock showed `ticks`, to be added
     /// to `time_enabled`, and to `time_running` if `index` is not 0. `None` without
     /// [`Capabilities::USER_TIME`].
-    pub fn delta(&self, ticks: u64) -> Option<u64> {
+    pub(super) fn delta(&self, ticks: u64) -> Option<u64> {
+        let delta = self.time_offset.wrapping_add(self.nanoseconds(ticks));
+        // The two parts are rounded: of a moment ago, their sum may be less than nothing.
+        let delta = u64::try_from(delta as i64).unwrap_or(0);
         self.capabilities
             .contains(Capabilities::USER_TIME)
-            .then(|| self.time_offset.wrapping_add(self.nanoseconds(ticks)))
+            .then_some(delta)
     }
 
     /// The time, as samples carry it, when the clock showed `ticks`. `None` without
@@ -112,6 +135,12 @@ impl PageState {
             .wrapping_mul(mult)
             .wrapping_add(remainder.wrapping_mul(mult).checked_shr(shift).unwrap_or(0))
     }
+}
+
+/// What a count is that was taken for one turn of a counter of that width too little.
+#[cold]
+fn one_more_turn(count: i64, width: u32) -> u64 {
+    (count as u64).wrapping_add(shl(1, width))
 }
 
 fn shl(value: u64, shift: u32) -> u64 {
@@ -159,50 +188,105 @@ impl<'a> Page<'a> {
 
     /// The state of the event, all of it from one moment.
     pub fn state(self) -> PageState {
-        self.state_with(|_| ()).0
+        loop {
+            let state = self.settled(|| {
+                let mut state = self.load_counter();
+                self.load_times(&mut state);
+                state
+            });
+            if let Some(state) = state {
+                return state;
+            }
+            std::hint::spin_loop();
+        }
     }
 
-    /// The state of the event, with what `read` returned while it held.
+    /// The count by the value of a hardware counter, without the kernel. `None` if the page does
+    /// not say how, or not now.
     ///
-    /// This is for reading a counter or clock with an instruction: `read` is called with the
-    /// state as it seems, and again if the kernel changed the page meanwhile, as the event may
-    /// have moved to another counter. The last call's result is returned. The event must be the
-    /// calling thread's own.
-    pub fn state_with<T>(self, mut read: impl FnMut(&PageState) -> T) -> (PageState, T) {
-        let page = self.mapping.page();
-        let lock = field!(page, AtomicU32, lock);
+    /// `counter` reads the counter of an index, if it knows such a one, while the page stays as it
+    /// is. It must be the page of an event of this thread.
+    #[inline]
+    pub(super) fn read(self, counter: impl Fn(u32) -> Option<u64>) -> Option<u64> {
+        self.settled(|| self.load_counter().read(&counter))?
+    }
+
+    /// The same with the times that `format` asks for, by what `clock` shows.
+    pub(super) fn read_with_times(
+        self,
+        format: ReadFormat,
+        counter: impl Fn(u32) -> Option<u64>,
+        clock: impl Fn() -> u64,
+    ) -> Option<Count> {
+        let (value, state, ticks) = self.settled(|| {
+            let mut state = self.load_counter();
+            let value = state.read(&counter)?;
+            self.load_times(&mut state);
+            Some((value, state, clock()))
+        })??;
+        let delta = state.delta(ticks)?;
+        let time = |flag, time: u64| format.contains(flag).then(|| time.wrapping_add(delta));
+        Some(Count {
+            value,
+            time_enabled: time(ReadFormat::TOTAL_TIME_ENABLED, state.time_enabled),
+            // The page has an index, so the event is on a counter.
+            time_running: time(ReadFormat::TOTAL_TIME_RUNNING, state.time_running),
+            ..Count::default()
+        })
+    }
+
+    /// What `look` returned while the kernel left the page as it is; `None` if it is at it, on
+    /// another CPU.
+    ///
+    /// `look` is called again if the kernel changed the page meanwhile, as the event may have
+    /// moved to another counter.
+    #[inline]
+    fn settled<T>(self, look: impl Fn() -> T) -> Option<T> {
+        let lock = field!(self.mapping.page(), AtomicU32, lock);
         loop {
             // Acquire: the fields are read after the number. Pairs with the kernel's barrier
             // between making the number odd and changing the fields.
             let before = lock.load(Ordering::Acquire);
             if before % 2 == 1 {
-                // The kernel is at it, on another CPU.
-                std::hint::spin_loop();
-                continue;
+                return None;
             }
-            let state = PageState {
-                index: field!(page, AtomicU32, index).load(Ordering::Relaxed),
-                offset: field!(page, AtomicU64, offset).load(Ordering::Relaxed) as i64,
-                time_enabled: field!(page, AtomicU64, time_enabled).load(Ordering::Relaxed),
-                time_running: field!(page, AtomicU64, time_running).load(Ordering::Relaxed),
-                capabilities: Capabilities::from_bits_retain(
-                    field!(page, AtomicU64, __bindgen_anon_1.capabilities).load(Ordering::Relaxed),
-                ),
-                pmc_width: field!(page, AtomicU16, pmc_width).load(Ordering::Relaxed),
-                time_shift: field!(page, AtomicU16, time_shift).load(Ordering::Relaxed),
-                time_mult: field!(page, AtomicU32, time_mult).load(Ordering::Relaxed),
-                time_offset: field!(page, AtomicU64, time_offset).load(Ordering::Relaxed),
-                time_zero: field!(page, AtomicU64, time_zero).load(Ordering::Relaxed),
-                time_cycles: field!(page, AtomicU64, time_cycles).load(Ordering::Relaxed),
-                time_mask: field!(page, AtomicU64, time_mask).load(Ordering::Relaxed),
-            };
-            let result = read(&state);
+            let found = look();
             // The fence keeps the loads above before the second look at the number.
             fence(Ordering::Acquire);
             if lock.load(Ordering::Relaxed) == before {
-                return (state, result);
+                return Some(found);
             }
         }
+    }
+
+    /// What it takes to read the counter. Each field is loaded by itself: see
+    /// [`settled`](Self::settled).
+    #[inline]
+    fn load_counter(self) -> PageState {
+        let page = self.mapping.page();
+        PageState {
+            index: field!(page, AtomicU32, index).load(Ordering::Relaxed),
+            offset: field!(page, AtomicU64, offset).load(Ordering::Relaxed) as i64,
+            capabilities: Capabilities::from_bits_retain(
+                field!(page, AtomicU64, __bindgen_anon_1.capabilities).load(Ordering::Relaxed),
+            ),
+            pmc_width: field!(page, AtomicU16, pmc_width).load(Ordering::Relaxed),
+            ..PageState::default()
+        }
+    }
+
+    /// The fields that are left, all of them about times.
+    #[inline]
+    fn load_times(self, state: &mut PageState) {
+        let page = self.mapping.page();
+        state.time_enabled = field!(page, AtomicU64, time_enabled).load(Ordering::Relaxed);
+        state.time_running = field!(page, AtomicU64, time_running).load(Ordering::Relaxed);
+        state.time_shift = field!(page, AtomicU16, time_shift).load(Ordering::Relaxed);
+        state.time_mult = field!(page, AtomicU32, time_mult).load(Ordering::Relaxed);
+        state.time_offset = field!(page, AtomicU64, time_offset).load(Ordering::Relaxed);
+        state.time_zero = field!(page, AtomicU64, time_zero).load(Ordering::Relaxed);
+        state.time_cycles = field!(page, AtomicU64, time_cycles).load(Ordering::Relaxed);
+        state.time_mask = field!(page, AtomicU64, time_mask).load(Ordering::Relaxed);
     }
 
     /// Where the kernel writes next in the data area; counts on and on.

@@ -10,7 +10,9 @@ use super::map::Mapping;
 use super::overwrite::copy_stable;
 use super::span::pieces;
 use super::{Buffer, Capabilities, PageState, RingError};
+use crate::count::Count;
 use crate::error::Error;
+use crate::flags::ReadFormat;
 use crate::record::Header;
 use crate::sys::perf_event_mmap_page as Page;
 
@@ -40,6 +42,12 @@ impl Memory {
             .field(offset_of!(Page, data_size))
             .store(size as u64, Ordering::Relaxed);
         memory
+    }
+
+    /// The sequence number of the page.
+    fn lock(&self) -> &AtomicU32 {
+        // SAFETY: as in `field`.
+        unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(offset_of!(Page, lock)).cast()) }
     }
 
     /// The 64-bit field at `offset` in the page.
@@ -107,6 +115,19 @@ impl Drop for Memory {
         // SAFETY: allocated in `new` with this layout.
         unsafe { dealloc(self.base.as_ptr(), self.layout) };
     }
+}
+
+/// Sets a field of the page, between two steps of the sequence number as the kernel does. For tests
+/// of one thread.
+macro_rules! set {
+    ($memory:expr, $value:expr, $($field:tt)+) => {{
+        let page: *mut Page = $memory.base.as_ptr().cast();
+        $memory.lock().fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the page is at the start of the memory, aligned; there is no reference to the
+        // field.
+        unsafe { (&raw mut (*page).$($field)+).write($value) };
+        $memory.lock().fetch_add(1, Ordering::Relaxed);
+    }};
 }
 
 /// A record of `size` bytes whose body depends on `seed`.
@@ -402,11 +423,7 @@ fn the_state_of_the_page_is_never_torn() {
     const TURNS: u64 = 200_000;
     let memory = Memory::new(256);
     let buffer = memory.buffer().expect("a right page");
-    // SAFETY: as in `field`; the sequence number is a 32-bit word at its offset in the page.
-    let lock = unsafe {
-        let offset = offset_of!(Page, lock);
-        AtomicU32::from_ptr(memory.base.as_ptr().add(offset).cast())
-    };
+    let lock = memory.lock();
     let enabled = memory.field(offset_of!(Page, time_enabled));
     let running = memory.field(offset_of!(Page, time_running));
     std::thread::scope(|scope| {
@@ -443,6 +460,166 @@ fn counters_are_signed_and_as_wide_as_the_page_says() {
     assert_eq!(state(32, 1000).count(0xffff_ff9c), 900);
     assert_eq!(state(64, 1).count(u64::MAX), 0);
     assert_eq!(state(0, 7).count(123), 7);
+    // Above its width a counter may hold anything.
+    assert_eq!(state(32, 100).count(0xdead_beef_0000_0005), 105);
+    assert_eq!(state(1, 10).count(1), 9);
+}
+
+/// What `armpmu_event_set_period()` and `armpmu_event_update()` do with a counter of 32 bits, and
+/// `perf_event_update_userpage()` with the page.
+#[test]
+fn a_count_is_right_however_the_kernel_took_the_counter() {
+    let page = |count: u64, previous: u64| PageState {
+        pmc_width: 32,
+        offset: count.wrapping_sub(previous) as i64,
+        ..PageState::default()
+    };
+    // Started at minus half its range, which the kernel notes with all its 64 bits.
+    let start = 0x8000_0001u64;
+    for counted in [0, 5, 0x7fff_fffe, 0x7fff_ffff, 0x8000_0010] {
+        let started = page(1_000, start | 0xffff_ffff_0000_0000);
+        let now = start.wrapping_add(counted) & 0xffff_ffff;
+        assert_eq!(started.count(now), 1_000 + counted);
+    }
+    // Read by a system call, which notes what it found, and reset.
+    let previous = start + 70;
+    for counted in [0, 5, 0x7fff_ff00, 0x7fff_fff0] {
+        let reset = page(0, previous);
+        let now = previous.wrapping_add(counted) & 0xffff_ffff;
+        assert_eq!(reset.count(now), counted);
+    }
+}
+
+/// What an event's page may say: on counter 3, of 32 bits. The clock has two nanoseconds a tick,
+/// and the page was written at tick 100.
+fn user_page() -> Memory {
+    let memory = Memory::new(256);
+    set!(memory, 4, index);
+    set!(memory, 1_000, offset);
+    set!(memory, 32, pmc_width);
+    set!(memory, 500, time_enabled);
+    set!(memory, 300, time_running);
+    set!(memory, 2 << 8, time_mult);
+    set!(memory, 8, time_shift);
+    set!(memory, 200u64.wrapping_neg(), time_offset);
+    may(&memory, Capabilities::USER_RDPMC | Capabilities::USER_TIME);
+    memory
+}
+
+fn may(memory: &Memory, capabilities: Capabilities) {
+    set!(memory, capabilities.bits(), __bindgen_anon_1.capabilities);
+}
+
+/// What stands in the counters meanwhile.
+fn counter(index: u32) -> Option<u64> {
+    match index {
+        4 => Some(7),
+        1..=32 => Some(8),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_page_gives_the_count_and_the_times_that_were_asked_for() {
+    let memory = user_page();
+    let buffer = memory.buffer().expect("a right page");
+    let page = buffer.mapping.control();
+    assert_eq!(page.read(counter), Some(1_007));
+    let read = |format, ticks| page.read_with_times(format, counter, || ticks);
+    let times = |time_enabled, time_running| {
+        Some(Count {
+            value: 1_007,
+            time_enabled,
+            time_running,
+            ..Count::default()
+        })
+    };
+    for (format, expected) in [
+        (ReadFormat::TIMES, times(Some(520), Some(320))),
+        (ReadFormat::TOTAL_TIME_ENABLED, times(Some(520), None)),
+        (ReadFormat::TOTAL_TIME_RUNNING, times(None, Some(320))),
+    ] {
+        assert_eq!(read(format, 110), expected, "{format:?}");
+    }
+    // Rounded, a time may lie before the page was written.
+    assert_eq!(read(ReadFormat::TIMES, 99), times(Some(500), Some(300)));
+    // Without the clock there is a count, but there are no times.
+    may(&memory, Capabilities::USER_RDPMC);
+    assert_eq!(page.read(counter), Some(1_007));
+    assert_eq!(read(ReadFormat::TIMES, 110), None);
+}
+
+#[test]
+fn a_page_that_does_not_say_how_gives_no_count() {
+    let changes: [fn(&Memory); 7] = [
+        |memory| set!(memory, 0, index),
+        |memory| set!(memory, 33, index),
+        |memory| set!(memory, u32::MAX, index),
+        |memory| set!(memory, 0, pmc_width),
+        |memory| set!(memory, 65, pmc_width),
+        |memory| may(memory, Capabilities::USER_TIME),
+        // The kernel is at it.
+        |memory| _ = memory.lock().fetch_add(1, Ordering::Relaxed),
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let memory = user_page();
+        let buffer = memory.buffer().expect("a right page");
+        let page = buffer.mapping.control();
+        assert_eq!(page.read(counter), Some(1_007));
+        change(&memory);
+        assert_eq!(page.read(counter), None, "{i}");
+        let timed = page.read_with_times(ReadFormat::TIMES, counter, || 110);
+        assert_eq!(timed, None, "{i}");
+    }
+}
+
+#[test]
+fn a_counter_that_is_taken_while_it_is_read_is_not_believed() {
+    let memory = user_page();
+    let buffer = memory.buffer().expect("a right page");
+    let asked = std::cell::RefCell::new(Vec::new());
+    let counter = |index| {
+        asked.borrow_mut().push(index);
+        if index == 4 {
+            set!(memory, 6, index);
+        }
+        Some(u64::from(index))
+    };
+    let page = buffer.mapping.control();
+    assert_eq!(page.read(counter), Some(1_006));
+    assert_eq!(*asked.borrow(), [4, 6]);
+
+    // And when it is given none instead.
+    let counter = |index| {
+        if index != 0 {
+            set!(memory, 0, index);
+        }
+        (index != 0).then_some(8)
+    };
+    assert_eq!(page.read(counter), None);
+}
+
+#[test]
+fn no_page_makes_a_count_panic() {
+    let wild = [0, 1, 31, 32, 33, 63, 64, 65, u64::MAX / 2, u64::MAX];
+    for a in wild {
+        for b in wild {
+            let memory = user_page();
+            may(&memory, Capabilities::all());
+            set!(memory, a as u32, index);
+            set!(memory, b as i64, offset);
+            set!(memory, a as u16, pmc_width);
+            set!(memory, b, time_enabled);
+            set!(memory, b as u32, time_mult);
+            set!(memory, a as u16, time_shift);
+            set!(memory, a ^ b, time_offset);
+            set!(memory, a, time_cycles);
+            set!(memory, b, time_mask);
+            let buffer = memory.buffer().expect("a right page");
+            let page = buffer.mapping.control();
+            page.read_with_times(ReadFormat::TIMES, |_| Some(b), || a);
+        }
+    }
 }
 
 #[test]

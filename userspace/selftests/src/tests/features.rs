@@ -4,11 +4,14 @@
 //! it with qemu/patches, where properties of the CPU turn it on. And what a machine can lack: the
 //! interrupt, a cycle counter of one's own, CPUs of one kind, registers that outlive an idle state.
 
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use perfshim::discovery::{self, Pmus};
-use perfshim::{Attr, Event, EventConfig, Exclude, Hardware, Rate, Ring, SampleFields, Target};
+use perfshim::{
+    Attr, Count, Event, EventConfig, Exclude, Hardware, Rate, Ring, SampleFields, Target,
+};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use workloads::{INSTRUCTIONS_PER_ITERATION, el0, run_loop};
@@ -114,6 +117,39 @@ pub const TESTS: &[Test] = &[
         user_access_clears,
     )
     .icount(),
+    Test::new(
+        "user-access-count",
+        "where user space may read its counters, a count without a system call is what one returns",
+        || user_access_count(Counters::Bits64),
+    )
+    .core()
+    .icount(),
+    Test::new(
+        "user-access-count-a57",
+        "the same on counters of 32 bits",
+        || user_access_count(Counters::Bits32),
+    )
+    .icount()
+    .cpu("cortex-a57"),
+    Test::new(
+        "user-access-fallback",
+        "where it may not, or the event is not for that, the same call counts by a system call",
+        user_access_fallback,
+    )
+    .icount(),
+    Test::new(
+        "user-access-changes",
+        "a count outlives that user access is allowed or forbidden while its event is on a counter",
+        user_access_changes,
+    )
+    .icount(),
+    Test::new(
+        "user-access-moves",
+        "counts without a system call go on from CPU to CPU, and other threads are told them too",
+        user_access_moves,
+    )
+    .icount()
+    .smp(2),
     Test::new(
         "user-access-refused",
         "reading a counter ends a thread without such an event, and any thread once that is forbidden",
@@ -350,21 +386,9 @@ fn user_access_own() -> Result<()> {
         .collect::<Result<_>>()?;
     let (_own, ring) = open_readable(pmu.instructions())?;
     let counter = counter_of(&ring)?;
-
-    let value = |counter| el0::read_counter(counter).context("QEMU's CPUs have no such counter");
-    let loops = |n| {
-        let before = value(counter)?;
-        run_loop(n);
-        anyhow::Ok(value(counter)?.wrapping_sub(before))
-    };
-    let (once, twice) = (loops(N)?, loops(2 * N)?);
-    ensure!(
-        twice.wrapping_sub(once) == N * INSTRUCTIONS_PER_ITERATION,
-        "by instruction {N} iterations counted {once}, {} {twice}",
-        2 * N
-    );
-    for other in (0..6).chain([el0::CYCLE_COUNTER]).filter(|&i| i != counter) {
-        let value = value(other)?;
+    check_loops(&ring)?;
+    for other in others_than(counter) {
+        let value = raw(other)?;
         ensure!(
             value == 0,
             "counter {other} of somebody else reads as {value:#x}"
@@ -378,12 +402,43 @@ fn user_access_own() -> Result<()> {
 
 /// Opens an event that its thread reads by instruction, on a counter from now on.
 fn open_readable(event: impl Into<EventConfig>) -> Result<(Event, Ring)> {
-    let event = counters::open(
-        &user(with(event.into(), USER_ACCESS)).enabled(),
-        Target::ThisThread,
-    )?;
+    open_mapped(&user(with(event.into(), USER_ACCESS)))
+}
+
+/// Opens an event of this thread and maps its page.
+fn open_mapped(attr: &Attr) -> Result<(Event, Ring)> {
+    let event = counters::open(&attr.clone().enabled(), Target::ThisThread)?;
     let ring = Ring::map(&event, 0)?;
     Ok((event, ring))
+}
+
+/// What a counter holds, whosever it is.
+fn raw(counter: u32) -> Result<u64> {
+    el0::read_counter(counter).context("QEMU's CPUs have no such counter")
+}
+
+/// All counters of QEMU's CPUs but one.
+fn others_than(counter: u32) -> impl Iterator<Item = u32> {
+    let all = (0..6).chain([el0::CYCLE_COUNTER]);
+    all.filter(move |&other| other != counter)
+}
+
+/// What a ring counts while the loop runs.
+fn count_loops(ring: &Ring, iterations: u64) -> Result<u64> {
+    let before = ring.count()?.value;
+    run_loop(iterations);
+    Ok(ring.count()?.value - before)
+}
+
+/// Fails unless a ring counts the loop's instructions to the last.
+fn check_loops(ring: &Ring) -> Result<()> {
+    let (once, twice) = (count_loops(ring, N)?, count_loops(ring, 2 * N)?);
+    ensure!(
+        twice.wrapping_sub(once) == N * INSTRUCTIONS_PER_ITERATION,
+        "{N} iterations counted {once}, {} {twice}",
+        2 * N
+    );
+    Ok(())
 }
 
 /// The number of the counter that the page in front of the ring names.
@@ -411,16 +466,225 @@ fn user_access_clears() -> Result<()> {
     let (_own, ring) = open_readable(pmu.instructions())?;
     let counter = counter_of(&ring)?;
     run_loop(N);
-    let value = |counter| el0::read_counter(counter).context("QEMU's CPUs have no such counter");
-    ensure!(value(counter)? > 0, "the own counter reads as 0");
-    for other in (0..6).chain([el0::CYCLE_COUNTER]).filter(|&i| i != counter) {
-        let value = value(other)?;
+    ensure!(ring.count()?.value > N, "the own counter does not count");
+    for other in others_than(counter) {
+        let value = raw(other)?;
         ensure!(
             value == 0,
             "counter {other}, of no event, reads as {value:#x}"
         );
     }
     Ok(())
+}
+
+/// How wide event counters are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Counters {
+    Bits32,
+    Bits64,
+}
+
+fn user_access_count(counters: Counters) -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    // On all counters at once; 64 bits wide, too, where the hardware has that.
+    let long = match counters {
+        Counters::Bits32 => USER_ACCESS,
+        Counters::Bits64 => USER_ACCESS | LONG,
+    };
+    let attr = |config1| user(with(pmu.instructions(), config1));
+    let attrs = [
+        user(with(CYCLES.into(), USER_ACCESS)),
+        attr(USER_ACCESS),
+        attr(USER_ACCESS),
+        attr(long),
+        attr(long),
+        // These start near their overflow, which comes many times in a loop.
+        attr(USER_ACCESS).sample(Rate::Period(99_991), SampleFields::IP),
+        attr(long).sample(Rate::Period(1_000_003), SampleFields::IP),
+    ];
+    let events = attrs.iter().map(open_mapped).collect::<Result<Vec<_>>>()?;
+    let mut used = events
+        .iter()
+        .map(|(_, ring)| counter_of(ring))
+        .collect::<Result<Vec<_>>>()?;
+    used.sort_unstable();
+    ensure!(
+        used == [0, 1, 2, 3, 4, 5, el0::CYCLE_COUNTER],
+        "the events are on the counters {used:?}"
+    );
+    for (i, (event, ring)) in events.iter().enumerate() {
+        check_ways(event, ring).with_context(|| format!("event {i}"))?;
+    }
+    drop(events);
+
+    let (_event, ring) = open_readable(pmu.instructions())?;
+    check_loops(&ring)?;
+    let cost = kernel_cost(&pmu, &ring)?;
+    ensure!(
+        cost < 50,
+        "a count took {cost} instructions in the kernel, which it is to do without"
+    );
+    Ok(())
+}
+
+fn user_access_fallback() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    let check = |allowed, event| {
+        let _allowed = guest::Sysctl::set("kernel/perf_user_access", allowed)?;
+        let (event, ring) = open_mapped(&user(event))?;
+        check_loops(&ring)?;
+        check_ways(&event, &ring)?;
+        let cost = kernel_cost(&pmu, &ring)?;
+        ensure!(
+            cost > 50,
+            "a count took {cost} instructions in the kernel, which is no system call"
+        );
+        Ok(())
+    };
+    check(0, with(pmu.instructions(), USER_ACCESS)).context("not allowed")?;
+    check(1, pmu.instructions()).context("allowed, but not asked for")
+}
+
+/// Fails unless the event's ring and a system call agree about count and times, to the instruction.
+fn check_ways(event: &Event, ring: &Ring) -> Result<()> {
+    let mut first = None;
+    for n in [N, 2 * N, 3 * N] {
+        run_loop(n);
+        check_gaps(event, ring, &mut first).context("after a loop")?;
+    }
+    // Taken off the counter, and put back.
+    thread::sleep(Duration::from_millis(5));
+    check_gaps(event, ring, &mut first).context("after a sleep")?;
+    // Here a count may take some instructions more, until the counter starts anew.
+    event.reset()?;
+    let [count, ..] = both_ways(event, ring).context("after a reset")?;
+    ensure!(
+        count.value < 10_000,
+        "after a reset a ring counted {count:?}"
+    );
+    run_loop(N);
+    both_ways(event, ring).context("after a reset and a loop")?;
+    event.disable()?;
+    let (stopped, count) = (event.read()?, ring.count()?);
+    ensure!(
+        count == stopped,
+        "of an event that is disabled a ring counted {count:?}, a read {stopped:?}"
+    );
+    Ok(event.enable()?)
+}
+
+/// Fails unless the instructions that are counted between one way of reading and the other are
+/// those of the `first` time.
+fn check_gaps(event: &Event, ring: &Ring, first: &mut Option<[u64; 2]>) -> Result<()> {
+    let [before, read, after] = both_ways(event, ring)?;
+    let gaps = [read.value - before.value, after.value - read.value];
+    let expected = *first.get_or_insert(gaps);
+    ensure!(
+        gaps == expected,
+        "from a ring to a read and back it is {gaps:?}, and was {expected:?}"
+    );
+    Ok(())
+}
+
+/// What a ring counts, a system call, and the ring again. Fails unless each is a little more than the
+/// one before.
+fn both_ways(event: &Event, ring: &Ring) -> Result<[Count; 3]> {
+    let counts = [ring.count()?, event.read()?, ring.count()?];
+    let grows = |field: fn(&Count) -> Option<u64>| {
+        let [before, read, after] = counts.each_ref().map(field);
+        before.is_some() && before < read && read < after
+    };
+    ensure!(
+        grows(|count| Some(count.value))
+            && grows(|count| count.time_enabled)
+            && grows(|count| count.time_running)
+            && counts[2].value - counts[0].value < 10_000,
+        "a ring, a read and the ring again counted {counts:?}"
+    );
+    Ok(counts)
+}
+
+/// How many instructions the kernel executes for a count.
+fn kernel_cost(pmu: &Pmu, ring: &Ring) -> Result<u64> {
+    const COUNTS: u64 = 5_000;
+    let attr = Attr::new(pmu.instructions()).exclude(Exclude::USER | Exclude::HV);
+    let event = counters::open(&attr, Target::ThisThread)?;
+    event.enable()?;
+    for _ in 0..COUNTS {
+        ring.count()?;
+    }
+    event.disable()?;
+    Ok(counters::read(&event)?.value / COUNTS)
+}
+
+fn user_access_changes() -> Result<()> {
+    let pmu = Pmu::find()?;
+    pmu.need_instructions()?;
+    for from in [0, 1] {
+        let before = guest::Sysctl::set("kernel/perf_user_access", from)?;
+        let (event, ring) = open_readable(pmu.instructions())?;
+        check_loops(&ring)?;
+        let after = guest::Sysctl::set("kernel/perf_user_access", 1 - from)?;
+        // Either the kernel has changed the registers and not the page, or the page and not the
+        // registers.
+        event.reset()?;
+        for n in [N, 2 * N] {
+            let count = count_loops(&ring, n)?;
+            ensure!(
+                count.within(0.1, n * INSTRUCTIONS_PER_ITERATION),
+                "first it was {from}, then {n} iterations counted {count}"
+            );
+            both_ways(&event, &ring).with_context(|| format!("first it was {from}"))?;
+        }
+        drop((after, before));
+    }
+    Ok(())
+}
+
+fn user_access_moves() -> Result<()> {
+    let _allowed = guest::Sysctl::set("kernel/perf_user_access", 1)?;
+    let (event, ring) = open_readable(CYCLES)?;
+    let mut last = 0;
+    for cpu in (0..50).map(|i| i % 2) {
+        let _here = guest::Pinned::to(cpu)?;
+        for count in [ring.count()?, event.read()?, ring.count()?] {
+            ensure!(
+                count.value > last,
+                "on CPU {cpu} the count went from {last} to {}",
+                count.value
+            );
+            last = count.value;
+        }
+    }
+
+    // The event stays on a counter of this CPU while another thread asks for the count on the
+    // other, where the counter of the same number counts that thread.
+    let _here = guest::Pinned::to(0)?;
+    let other = thread::scope(|scope| {
+        let other = scope.spawn(|| {
+            let _here = guest::Pinned::to(1)?;
+            let _own = open_readable(CYCLES)?;
+            let mut on_counter = 0;
+            while on_counter < 20 {
+                let page = ring.page().state();
+                let told = [event.read()?, ring.count()?, event.read()?].map(|count| count.value);
+                ensure!(
+                    told.is_sorted(),
+                    "another thread was told {told:?}, the second of it by the ring"
+                );
+                on_counter += u32::from(page.index != 0 && page == ring.page().state());
+            }
+            Ok(())
+        });
+        while !other.is_finished() {
+            run_loop(1_000);
+        }
+        other.join()
+    });
+    other.ok().context("the other thread panicked")?
 }
 
 fn user_access_refused() -> Result<()> {
