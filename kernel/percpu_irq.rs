@@ -167,8 +167,8 @@ pub enum Urgency {
 pub struct PerCpuIrq {
     lines: Lines,
     affinity: CpuSet,
-    /// Those of them that the interrupt core calls our handler on, where it looks whenever a
-    /// per-CPU interrupt comes: all while it is requested, else none.
+    /// Where the interrupt core calls our handler, at which it looks whenever a per-CPU interrupt
+    /// comes: all that ever were in `affinity` while it is requested, else none.
     routed: CpuSet,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
@@ -226,8 +226,11 @@ impl PerCpuIrq {
         let enabled = self.enabled.here(cpu);
 
         if !enabled.load() && smp::contains(&self.affinity, cpu.cpu()) {
-            // The kernel says when it cannot, and the CPU is of use without.
-            enabled.store(self.lines.enable(cpu).is_ok());
+            match self.lines.enable(cpu) {
+                Ok(()) => enabled.store(true),
+                // The kernel says why, and the CPU is of use without.
+                Err(_) => self.affinity.remove(cpu.cpu()),
+            }
         }
     }
 

@@ -2,11 +2,16 @@
 
 //! What the driver remembers about each CPU.
 //!
-//! A CPU that comes up is *cold*: what its PMU holds is unknown. It becomes *ready* with the first
-//! event. Perf core may schedule events there before the hotplug callback of this driver tells that
-//! the CPU comes, and after it told that the CPU goes, and the CPU may be gone before it ever told.
-//! So until then a CPU is *passing*, and its PMU is reset for each event that finds it without
-//! events.
+//! What the PMU of a CPU holds that comes up is unknown: it has to be reset before it is used. Perf
+//! core may schedule events there before the hotplug callback of this driver tells that the CPU
+//! comes, and after it told that the CPU goes, and the CPU may be gone before it ever told. So:
+//!
+//! | a CPU is  | from when                        | to be used, and no event is there                |
+//! | --------- | -------------------------------- | ------------------------------------------------ |
+//! | *new*     | the driver was bound             | its PMU is reset, and it is *passing*            |
+//! | *passing* | it goes, or was used when *new*  | its PMU is reset; it may be gone the next moment |
+//! | *cold*    | it has come, or has lost its PMU | its PMU is reset, and it is *ready*              |
+//! | *ready*   | it was used                      | its PMU is as the driver left it                 |
 
 use crate::{
     bank::Bank,
@@ -21,9 +26,9 @@ use crate::{
 /// Whether the PMU of a CPU is in the state that the driver left it in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Warmth {
-    /// Nobody has looked at this CPU yet, and no event was there.
+    /// Nobody has used it yet.
     New = 0,
-    /// Unknown, unless events are there: the CPU is going, or is coming again.
+    /// Unknown, unless events are there: the CPU is going or coming.
     Passing = 1,
     /// Unknown, unless events are there: the CPU has come up.
     Cold = 2,

@@ -217,8 +217,10 @@ impl<T: Driver> Event<T> {
             let earlier = previous.load(Relaxed);
             let later = read();
 
+            // As `set_period()` wrote it: the page that user space maps is computed from it, where
+            // the counter is signed.
             if previous
-                .compare_exchange_weak(earlier, later, Relaxed, Relaxed)
+                .compare_exchange_weak(earlier, width.imagined(later), Relaxed, Relaxed)
                 .is_ok()
             {
                 break (earlier, later);

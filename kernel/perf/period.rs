@@ -50,6 +50,15 @@ impl CounterWidth {
         self.max() >> 1
     }
 
+    /// The value of an imagined counter of 64 bits, which started at most [half a
+    /// round](Self::max_round) below its overflow, when the real one shows `value`.
+    #[inline]
+    pub(crate) const fn imagined(self, value: u64) -> u64 {
+        // By the invariant the shift is below 64.
+        let spare = 64 - self.0;
+        ((value << spare) as i64 >> spare) as u64
+    }
+
     /// How many events lie between two values of the counter, the first of which was read earlier.
     #[inline]
     pub const fn events_between(self, earlier: u64, later: u64) -> u64 {
@@ -125,6 +134,13 @@ mod tests {
         assert_eq!(W64.max(), u64::MAX);
         assert_eq!(CounterWidth::new(1).map(CounterWidth::max), Some(1));
         assert_eq!(CounterWidth::new(0), None);
+        // From where it started, across the overflow.
+        let start = 0x8000_0001_u32 as i32 as i64 as u64;
+        assert_eq!(W32.imagined(0x8000_0001), start);
+        assert_eq!(W32.imagined(0xffff_ffff_8000_0001), start);
+        assert_eq!(W32.imagined(0xffff_ffff), u64::MAX);
+        assert_eq!(W32.imagined(5), 5);
+        assert_eq!(W64.imagined(start), start);
         assert_eq!(CounterWidth::new(65), None);
     }
 

@@ -120,9 +120,11 @@ impl Ring {
     ///
     /// The kernel may close the counters to the thread in the instant between the look at whether
     /// they are open and the instruction that reads one: when `perf_user_access` is set to 0, the
-    /// PMU's driver goes, or the thread moves to a CPU of another kind. `SIGILL` ends the process
-    /// then. Who keeps a thread on the CPUs of its event's PMU (sched_setaffinity(2)) need not fear
-    /// the last.
+    /// PMU's driver goes, the thread moves to a CPU of another kind, or, under the C driver, another
+    /// thread disables the event while this one moves. `SIGILL` ends the process then. Who keeps a
+    /// thread on the CPUs of its event's PMU (sched_setaffinity(2)) need not fear the moves.
+    ///
+    /// A child that was forked has no such page (`SIGSEGV`): it must not call this.
     ///
     /// [`Target::ThisThread`]: crate::Target::ThisThread
     #[inline]

@@ -186,19 +186,24 @@ impl<'a> Page<'a> {
         field!(self.mapping.page(), AtomicU32, size).load(Ordering::Relaxed)
     }
 
-    /// The state of the event, all of it from one moment.
+    /// The state of the event. For the thread that the event counts it is all from one moment; for
+    /// others it may be from two, while the kernel changes it.
     pub fn state(self) -> PageState {
-        loop {
-            let state = self.settled(|| {
-                let mut state = self.load_counter();
-                self.load_times(&mut state);
-                state
-            });
-            if let Some(state) = state {
+        /// The kernel is at it for some dozens of instructions. Should two CPUs have been at it at
+        /// once, the number may say for ever that one is.
+        const LOOKS: u32 = 1000;
+        let look = || {
+            let mut state = self.load_counter();
+            self.load_times(&mut state);
+            state
+        };
+        for _ in 0..LOOKS {
+            if let Some(state) = self.settled(look) {
                 return state;
             }
             std::hint::spin_loop();
         }
+        look()
     }
 
     /// The count by the value of a hardware counter, without the kernel. `None` if the page does
@@ -244,8 +249,8 @@ impl<'a> Page<'a> {
     fn settled<T>(self, look: impl Fn() -> T) -> Option<T> {
         let lock = field!(self.mapping.page(), AtomicU32, lock);
         loop {
-            // Acquire: the fields are read after the number. Pairs with the kernel's barrier
-            // between making the number odd and changing the fields.
+            // Acquire: the fields are read after the number. The kernel writes them in order as this
+            // CPU sees it, which is what the event's own thread needs.
             let before = lock.load(Ordering::Acquire);
             if before % 2 == 1 {
                 return None;

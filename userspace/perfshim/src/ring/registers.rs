@@ -49,8 +49,10 @@ pub(super) fn counter(index: u32) -> Option<u64> {
             // not while there is such an event of this thread and the sysctl stays as it
             // is, there is a SIGILL, as `Ring::count` says, and no undefined behaviour.
             unsafe {
+                // On a CPU without a PMU a page has no index.
+                let number = index.checked_sub(1)?;
                 let open = mrs!("pmuserenr_el0");
-                match index.checked_sub(1)? {
+                match number {
                     $($n if open & ER != 0 => mrs!("pmevcntr", $n, "_el0"),)+
                     31 if open & CR != 0 => mrs!("pmccntr_el0"),
                     _ => return None,

@@ -20,15 +20,7 @@ pub const TESTS: &[Test] = &[
     Test::new(
         "module-fault-probe",
         "each allocation of probe and each registration fails in turn: it fails with ENOMEM, leaves \
-         nothing behind, and works the next time (C: cannot be bound)",
-        || probe("request_percpu_irq_affinity"),
-    )
-    .kernels("debug")
-    .drivers("rust")
-    .timeout(240),
-    Test::new(
-        "module-fault-probe-statistics",
-        "the same with statistics=1 (C: cannot be bound)",
+         nothing behind, and works the next time, with statistics=1 (C: cannot be bound)",
         || {
             module::unload_soon()?;
             module::load_with(c"statistics=1")?;
@@ -40,7 +32,7 @@ pub const TESTS: &[Test] = &[
     .timeout(240),
     Test::new(
         "module-fault-probe-spi",
-        "the same with an SPI for each CPU (C: cannot be bound)",
+        "the same with an SPI for each CPU, without statistics (C: cannot be bound)",
         || probe("request_threaded_irq"),
     )
     .dts("spi")
@@ -50,7 +42,7 @@ pub const TESTS: &[Test] = &[
     .timeout(240),
     Test::new(
         "module-fault-probe-acpi",
-        "the same of a PMU that ACPI tables tell of (C: cannot be bound)",
+        "the same of a PMU that ACPI tables tell of, without statistics (C: cannot be bound)",
         || probe("request_percpu_irq_affinity"),
     )
     .acpi()

@@ -393,23 +393,25 @@ fn check_masked(masked: Masked) -> Result<()> {
     let attr = Attr::new(CYCLES)
         .sample(Rate::Period(10_007), SampleFields::IP)
         .exclude(Exclude::USER);
-    let (count, records) = sample(&attr, Target::ThisThread, || {
+    let (_, records) = sample(&attr, Target::ThisThread, || {
         (0..2_000).for_each(|_| thread::yield_now());
     })?;
-    check_number(&records, count, 10_007)?;
+    // Not as many as periods: interrupts may be off for longer than one.
+    records.check_nothing_lost()?;
     let mut inside = 0;
     for sample in &records.samples {
         let function = kernel.function_at(sample.ip()?);
         inside += usize::from(function.is_some_and(|it| FUNCTIONS.contains(&&*it.name)));
     }
     let all = records.samples.len();
+    ensure!(all > 100, "there were only {all} samples");
     match masked {
         Masked::Late => ensure!(
             inside == 0,
             "{inside} of {all} samples lie in code that runs with interrupts off"
         ),
         Masked::AtOnce => ensure!(
-            inside * 10 > all,
+            inside > 20,
             "of {all} samples only {inside} lie in {FUNCTIONS:?}"
         ),
     }
