@@ -2,6 +2,7 @@
 //! The page in front of a ring: `struct perf_event_mmap_page`.
 
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+use std::time::{Duration, Instant};
 
 use bitflags::bitflags;
 
@@ -189,21 +190,29 @@ impl<'a> Page<'a> {
     /// The state of the event. For the thread that the event counts it is all from one moment; for
     /// others it may be from two, while the kernel changes it.
     pub fn state(self) -> PageState {
-        /// The kernel is at it for some dozens of instructions. Should two CPUs have been at it at
-        /// once, the number may say for ever that one is.
+        /// The kernel is at it for some dozens of instructions, though a hypervisor may keep it from
+        /// them for a while. Should two CPUs have been at it at once, then the number may say for
+        /// ever that one is.
+        const PATIENCE: Duration = Duration::from_secs(1);
         const LOOKS: u32 = 1000;
         let look = || {
             let mut state = self.load_counter();
             self.load_times(&mut state);
             state
         };
-        for _ in 0..LOOKS {
-            if let Some(state) = self.settled(look) {
-                return state;
+        let mut since = None;
+        loop {
+            for _ in 0..LOOKS {
+                if let Some(state) = self.settled(look) {
+                    return state;
+                }
+                std::hint::spin_loop();
             }
-            std::hint::spin_loop();
+            if since.get_or_insert_with(Instant::now).elapsed() > PATIENCE {
+                return look();
+            }
+            std::thread::yield_now();
         }
-        look()
     }
 
     /// The count by the value of a hardware counter, without the kernel. `None` if the page does

@@ -419,6 +419,17 @@ fn a_damaged_record_ends_a_snapshot_with_an_error() {
 }
 
 #[test]
+fn a_page_that_is_never_settled_has_a_state_all_the_same() {
+    let memory = Memory::new(256);
+    let buffer = memory.buffer().expect("a right page");
+    memory.lock().store(1, Ordering::Relaxed);
+    memory
+        .field(offset_of!(Page, time_enabled))
+        .store(7, Ordering::Relaxed);
+    assert_eq!(buffer.mapping.control().state().time_enabled, 7);
+}
+
+#[test]
 fn the_state_of_the_page_is_never_torn() {
     const TURNS: u64 = 200_000;
     let memory = Memory::new(256);
