@@ -410,8 +410,10 @@ fn check_masked(masked: Masked) -> Result<()> {
             inside == 0,
             "{inside} of {all} samples lie in code that runs with interrupts off"
         ),
+        // Other code runs with interrupts off as well, lockdep's most of all. When they come late it
+        // is none at all.
         Masked::AtOnce => ensure!(
-            inside > 20,
+            inside * 200 > all,
             "of {all} samples only {inside} lie in {FUNCTIONS:?}"
         ),
     }
