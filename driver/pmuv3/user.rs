@@ -7,8 +7,8 @@
 //! open while one runs that has such an event, whether or not the event has a counter at the
 //! moment, since the task may be about to read the counter that it had.
 //!
-//! Perf core tells of no such moment when a task closes its last event: until it changes something
-//! else on that CPU the registers stay open there, as under the C driver.
+//! When a task closes its last such event, perf core does not tell: until it changes something else
+//! on that CPU the registers stay open there, as under the C driver.
 //!
 //! With FEAT_PMUv3p9 a task sees the counters of events to be read by user space only. Without, it
 //! sees all of them; those that no event uses are cleared, so that they do not tell what others
