@@ -154,7 +154,8 @@ pub trait Callbacks: Send + Sync + 'static {
 /// `dev` later has been released.
 ///
 /// Fails with [`ENOSPC`] when the kernel has no dynamic hotplug state left, and with the error
-/// that `online` returned.
+/// that `online` returned. Then `offline` has been called on each CPU whose `online` succeeded,
+/// before `callbacks` are dropped.
 pub fn register<C: Callbacks, E>(dev: &Device<Bound>, callbacks: impl PinInit<C, E>) -> Result
 where
     Error: From<E>,
@@ -216,7 +217,7 @@ impl Drop for State {
 ///
 /// `node` is in the list of `state`, whose callbacks expect it in a `Self`.
 #[pin_data(PinnedDrop)]
-pub(crate) struct Registration<C: Callbacks> {
+struct Registration<C: Callbacks> {
     #[pin]
     callbacks: C,
     #[pin]
@@ -234,8 +235,7 @@ unsafe impl<C: Callbacks> Send for Registration<C> {}
 unsafe impl<C: Callbacks> Sync for Registration<C> {}
 
 impl<C: Callbacks> Registration<C> {
-    /// What [`register`] registers, for a registration that something else owns.
-    pub(crate) fn new<E>(callbacks: impl PinInit<C, E>) -> impl PinInit<Self, Error>
+    fn new<E>(callbacks: impl PinInit<C, E>) -> impl PinInit<Self, Error>
     where
         Error: From<E>,
     {

@@ -83,11 +83,7 @@ use self::{
 use crate::{
     bindings,
     cpuhp,
-    percpu::{
-        LocalCell,
-        OnCpu,
-        PerCpu, //
-    },
+    percpu::OnCpu,
     smp::{
         self,
         CpuSet, //
@@ -100,7 +96,6 @@ use kernel::{
         Bound,
         Device, //
     },
-    devres,
     irq::IrqReturn,
     prelude::*,
     sync::{
@@ -172,9 +167,6 @@ pub struct PerCpuIrq {
     routed: CpuSet,
     /// Whether somebody has it [requested](request), or is about to.
     claimed: AtomicFlag,
-    /// Whether it is enabled on each CPU. Its hotplug callbacks, which are called one at a time,
-    /// change it.
-    enabled: PerCpu<LocalCell<bool>>,
 }
 
 impl PerCpuIrq {
@@ -185,7 +177,6 @@ impl PerCpuIrq {
             affinity,
             routed: CpuSet::new()?,
             claimed: AtomicFlag::new(false),
-            enabled: PerCpu::new(|_cpu| LocalCell::new(false))?,
         };
 
         Ok(Arc::new(this, GFP_KERNEL)?)
@@ -213,69 +204,59 @@ impl PerCpuIrq {
         Ok(())
     }
 
-    /// Takes this CPU out of those that have the interrupt, before it is enabled: for a CPU that the
-    /// driver finds it cannot handle interrupts of, in the `online` of its callbacks.
+    /// Takes this CPU out of those that have the interrupt, before it is enabled: for a CPU of
+    /// which the driver finds, in the `online` of its callbacks, that it cannot handle interrupts.
     pub fn leave(&self, cpu: &cpuhp::Transition<'_>) {
         // INVARIANT: There are fewer than before.
         self.affinity.remove(cpu.cpu());
     }
-
-    /// Enables the interrupt on this CPU, if it has one.
-    #[inline]
-    fn enable(&self, cpu: &cpuhp::Transition<'_>) {
-        let enabled = self.enabled.here(cpu);
-
-        if !enabled.load() && smp::contains(&self.affinity, cpu.cpu()) {
-            match self.lines.enable(cpu) {
-                Ok(()) => enabled.store(true),
-                // The kernel says why, and the CPU is of use without.
-                Err(_) => self.affinity.remove(cpu.cpu()),
-            }
-        }
-    }
-
-    /// Disables the interrupt on this CPU.
-    #[inline]
-    fn disable(&self, cpu: &cpuhp::Transition<'_>) {
-        let enabled = self.enabled.here(cpu);
-
-        if enabled.load() {
-            self.lines.disable(cpu);
-            enabled.store(false);
-        }
-    }
 }
 
-/// Enables the interrupt of each CPU that comes, and disables that of each CPU that goes, whatever
-/// the driver does.
+/// An interrupt that has been requested: it is enabled on each CPU that comes, and disabled on each
+/// CPU that goes, whatever the driver does.
 #[pin_data]
-struct Switch<C: cpuhp::Callbacks> {
-    irq: Arc<PerCpuIrq>,
+struct Switch<H: Handler, C: cpuhp::Callbacks> {
     #[pin]
     callbacks: C,
+    action: Action<H>,
 }
 
-impl<C: cpuhp::Callbacks> cpuhp::Callbacks for Switch<C> {
+impl<H: Handler, C: cpuhp::Callbacks> cpuhp::Callbacks for Switch<H, C> {
     const NAME: &'static CStr = C::NAME;
 
     #[inline]
     fn online(&self, cpu: &cpuhp::Transition<'_>) -> Result {
         self.callbacks.online(cpu)?;
-        self.irq.enable(cpu);
+
+        let irq = self.action.irq();
+        let enabled = self.action.enabled(cpu);
+
+        if !enabled.load() && smp::contains(&irq.affinity, cpu.cpu()) {
+            match irq.lines.enable(cpu) {
+                Ok(()) => enabled.store(true),
+                // The kernel says why, and the CPU is of use without.
+                Err(_) => irq.affinity.remove(cpu.cpu()),
+            }
+        }
         Ok(())
     }
 
     #[inline]
     fn offline(&self, cpu: &cpuhp::Transition<'_>) {
-        self.irq.disable(cpu);
+        let enabled = self.action.enabled(cpu);
+
+        if enabled.load() {
+            self.action.irq().lines.disable(cpu);
+            enabled.store(false);
+        }
         self.callbacks.offline(cpu);
     }
 }
 
 /// Requests `irq` until `dev` is unbound. It is enabled on each of its CPUs while that is up.
 ///
-/// `callbacks` are those of [`cpuhp::register`]: a CPU's `online` comes before its interrupt is enabled,
-/// `offline` after it was disabled.
+/// `callbacks` are those of [`cpuhp::register`]: a CPU's `online` comes before its interrupt is
+/// enabled, `offline` after it was disabled.
 ///
 /// `name` shows up in `/proc/interrupts`. An interrupt that is to be an NMI, but cannot be one,
 /// becomes an ordinary one. Returns what it is; as an NMI if it is one on some CPU.
@@ -296,33 +277,19 @@ where
     let claim = Claim::new(irq)?;
     let handler = KBox::pin_init(handler, GFP_KERNEL)?;
 
-    // SAFETY: `Registration` drops it after `switch`, which makes each CPU disable its interrupt.
-    // If registering that fails half-way, the CPUs that have enabled theirs disable it again.
+    // SAFETY: It is dropped with its `Switch`. Once that is registered, CPUs enable the interrupt,
+    // and they have disabled it when the registration has ended, or has failed half-way.
     let action = unsafe { Action::new(claim, name, urgency, handler) }?;
     let urgency = action.urgency();
-    let switch = try_pin_init!(Switch {
-        irq: irq.clone(),
-        callbacks <- callbacks,
-    }? Error);
 
-    devres::register::<_, Error>(
+    cpuhp::register(
         dev,
-        try_pin_init!(Registration {
+        try_pin_init!(Switch {
+            callbacks <- callbacks,
             action,
-            switch <- cpuhp::Registration::new(switch),
         }? Error),
-        GFP_KERNEL,
     )?;
     Ok(urgency)
-}
-
-/// A handler that is registered with the kernel.
-#[pin_data]
-struct Registration<H: Handler, C: cpuhp::Callbacks> {
-    // Dropped first: after that no CPU has the interrupt enabled.
-    #[pin]
-    switch: cpuhp::Registration<Switch<C>>,
-    action: Action<H>,
 }
 
 /// The right to request an interrupt, which one at a time has.

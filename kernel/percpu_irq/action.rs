@@ -12,7 +12,9 @@ use super::{
 };
 use crate::{
     bindings,
+    cpuhp,
     percpu::{
+        LocalCell,
         OnCpu,
         PerCpu, //
     },
@@ -42,9 +44,13 @@ use kernel::{
 struct Entry<H: Handler> {
     handler: NonNull<H>,
     cpu: CpuId,
+    /// Whether the interrupt is enabled on this CPU. The hotplug callbacks change it, which are
+    /// called one at a time.
+    enabled: LocalCell<bool>,
 }
 
-// SAFETY: `Handler`s are `Send` and `Sync`, and an `Entry` gives out a shared reference only.
+// SAFETY: `Handler`s are `Send` and `Sync`, and of `handler` an `Entry` only gives out `&H`. The
+// rest is `Send` and `Sync` by itself.
 unsafe impl<H: Handler> Send for Entry<H> {}
 
 // SAFETY: As above.
@@ -55,11 +61,11 @@ unsafe impl<H: Handler> Sync for Entry<H> {}
 /// # Invariants
 ///
 /// The kernel knows `handle::<H>` or `handle_pinned::<H>` as the handler of `requests`, with
-/// entries of `_entries`, which point to `_handler`.
+/// entries of `entries`, which point to `_handler`.
 pub(super) struct Action<H: Handler> {
     // The order matters: what is above is dropped before what it uses.
     requests: KVec<Request>,
-    _entries: PerCpu<Entry<H>>,
+    entries: PerCpu<Entry<H>>,
     // Only reached through the entries.
     _handler: Pin<KBox<H>>,
     claim: Claim,
@@ -89,6 +95,7 @@ impl<H: Handler> Action<H> {
         let entries = PerCpu::new::<_, Infallible>(|cpu| Entry {
             handler: NonNull::from(&*handler),
             cpu,
+            enabled: LocalCell::new(false),
         })?;
         let irq = &*claim.0;
         let mut requests = KVec::new();
@@ -117,10 +124,22 @@ impl<H: Handler> Action<H> {
         // INVARIANT: They were requested.
         Ok(Self {
             requests,
-            _entries: entries,
+            entries,
             _handler: handler,
             claim,
         })
+    }
+
+    /// The interrupt.
+    #[inline]
+    pub(super) fn irq(&self) -> &PerCpuIrq {
+        &self.claim.0
+    }
+
+    /// Whether it is enabled on this CPU.
+    #[inline]
+    pub(super) fn enabled<'a>(&'a self, cpu: &'a cpuhp::Transition<'_>) -> &'a LocalCell<bool> {
+        &self.entries.here(cpu).enabled
     }
 
     /// What came of it: an NMI if one of them is.

@@ -7,6 +7,7 @@
 //! of the overflows without their event: what these take belongs to the others, too.
 
 mod operations;
+mod settle;
 
 use std::process::ExitCode;
 

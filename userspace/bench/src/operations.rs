@@ -12,10 +12,10 @@ use perfshim::{
     Attr, Event, EventConfig, Exclude, Group, Hardware, Rate, ReadFormat, Ring, SampleFields,
     Target,
 };
-use rustix::thread::{CpuSet, sched_setaffinity};
 use workloads::run_loop;
 
 use crate::Intervals;
+use crate::settle::{run_on, settle};
 
 /// The argument with which this program is the other side of a pipe.
 pub const ECHO: &str = "echo";
@@ -221,9 +221,7 @@ struct Echo(Child);
 
 impl Echo {
     fn start() -> Result<Self> {
-        let mut set = CpuSet::new();
-        set.set(0);
-        sched_setaffinity(None, &set)?;
+        run_on(0)?;
         let child = Command::new("/proc/self/exe")
             .arg(ECHO)
             .stdin(Stdio::piped())
@@ -308,10 +306,15 @@ fn user_read(intervals: &mut Intervals) -> Result<()> {
 
 /// With an event on the CPU, which stays open.
 fn cpu_off_on(intervals: &mut Intervals) -> Result<()> {
-    let _event = Event::open(&cycles(), Target::Cpu(1))?;
-    let online = "/sys/devices/system/cpu/cpu1/online";
-    intervals.rounds("cpu_off_on", 1, || {
-        fs::write(online, "0")?;
-        Ok(fs::write(online, "1")?)
-    })
+    const CPU: u32 = 1;
+    let _event = Event::open(&cycles(), Target::Cpu(CPU))?;
+    let online = format!("/sys/devices/system/cpu/cpu{CPU}/online");
+    let off_on = || {
+        fs::write(&online, "0")?;
+        Ok(fs::write(&online, "1")?)
+    };
+    run_on(0)?;
+    off_on()?;
+    settle(CPU)?;
+    intervals.rounds("cpu_off_on", 1, off_on)
 }
