@@ -9,6 +9,7 @@ a line for each test: pass, fail or skip; its name, with the names of its suites
 are between them.
 """
 
+import itertools
 import re
 import sys
 
@@ -28,6 +29,14 @@ def reason(log):
     return "; ".join(line for line in lines if line)[:500]
 
 
+def explained(stream, name):
+    """The diagnostic lines after that of a test that failed."""
+    failed = re.compile(r"\s*not ok \d+ (- )?" + re.escape(name.rsplit(".", 1)[-1]) + r"(\s|$)")
+    after = itertools.dropwhile(lambda line: not failed.match(line), stream)
+    next(after, None)
+    return list(itertools.takewhile(lambda line: line.lstrip().startswith("#"), after))
+
+
 def results(stream, parser, printer):
     """Yields result, name and reason of each test in a stream."""
     status = parser.TestStatus
@@ -41,11 +50,9 @@ def results(stream, parser, printer):
         elif test.status == status.SKIPPED:
             yield "skip", name, test.skip_reason
         else:
-            # TAP has what explains a failure after its line, KTAP before it.
-            log = test.log
-            if not log and len(found) == 1:
-                log = [line for line in stream if line.lstrip().startswith("#")]
-            told = reason(log)
+            # TAP has what explains a failure after its line, KTAP before it, as the parser expects.
+            tap = any(line.startswith("TAP version") for line in stream)
+            told = reason(explained(stream, name) if tap else test.log)
             if test.status == status.TEST_CRASHED:
                 told = "; ".join(["it ended without a result"] + ([told] if told else []))
             yield "fail", name, told

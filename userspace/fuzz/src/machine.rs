@@ -10,6 +10,8 @@ use perfshim::discovery::Pmus;
 use perfshim::{Attr, Event, EventConfig, Hardware, Target};
 use rustix::io::Errno;
 
+use crate::sys::errno_of;
+
 /// The machine under test.
 pub struct Machine {
     /// The number of the CPU PMU, for `perf_event_attr.type`.
@@ -172,5 +174,5 @@ fn write(path: impl AsRef<Path>, text: &str) -> Result<(), Errno> {
         .write(true)
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()))
-        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))
+        .map_err(|error| errno_of(&error))
 }

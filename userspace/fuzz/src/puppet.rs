@@ -3,6 +3,7 @@
 
 use std::cell::Cell;
 use std::ffi::CStr;
+use std::fs;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::ptr;
 
@@ -10,6 +11,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use rustix::net::{recv, send, socketpair};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::thread::sched_yield;
 
 use crate::gate::Gate;
 use crate::machine::Machine;
@@ -142,7 +144,7 @@ impl Child {
     fn await_stop(&self) -> Result<(), Errno> {
         loop {
             match waitpid(Some(self.pid), WaitOptions::UNTRACED) {
-                Ok(Some((_, status))) if status.stopped() => return Ok(()),
+                Ok(Some((_, status))) if status.stopped() => return self.await_rest(),
                 Ok(_) => {
                     self.ended.set(true);
                     return Err(Errno::CHILD);
@@ -151,6 +153,20 @@ impl Child {
                 Err(errno) => return Err(errno),
             }
         }
+    }
+
+    /// Waits until the child is off its CPU. It tells its parent that it stops before it does, and
+    /// may lose the CPU in between: then what is left of its way would be counted later.
+    fn await_rest(&self) -> Result<(), Errno> {
+        let path = format!("/proc/{}/syscall", self.pid.as_raw_nonzero());
+        // To say where the child is, the kernel waits until it is there for good.
+        while fs::read(&path)
+            .map_err(|error| sys::errno_of(&error))?
+            .starts_with(b"running")
+        {
+            sched_yield();
+        }
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The system calls, with nothing between them and the kernel.
 
+use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use perfshim::sys::{self, perf_event_attr};
@@ -99,7 +100,12 @@ pub fn switch_own_events(on: bool) -> Result<(), Errno> {
 
 /// The error of the last call of the C library.
 pub fn last() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+    errno_of(&io::Error::last_os_error())
+}
+
+/// The error number behind an error of the standard library.
+pub fn errno_of(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
 /// How an error is printed: by its name.
