@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use perfshim::symbols::{KernelSymbols, Symbolizer};
 use perfshim::{
-    Attr, Event, EventConfig, Exclude, Rate, Ring, SampleFields, Software, Target, Wake, Wakeup,
+    Attr, EventConfig, Exclude, Rate, Ring, SampleFields, Software, Target, Wake, Wakeup,
 };
 use rustix::thread::gettid;
 use workloads::{INSTRUCTIONS_PER_ITERATION, run_loop};
@@ -332,7 +332,7 @@ fn kernel() -> Result<()> {
     let mut buffer = vec![0; 1 << 16];
     let mut read = Ok(());
     let mut sampled = None;
-    let switched = Event::open(&Attr::new(Software::ContextSwitches), Target::ThisThread)?;
+    let switched = counters::open(&Attr::new(Software::ContextSwitches), Target::ThisThread)?;
     let switches = counters::count(&switched, || {
         sampled = Some(sample(&attr, Target::ThisThread, || {
             for _ in 0..500 {
