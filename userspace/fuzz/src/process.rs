@@ -267,8 +267,14 @@ impl<'m> Process<'m> {
             Some(leader) => self.events[leader].as_ref(),
             None => None,
         };
+        let mut attr = request.attr(self.machine.pmu);
+        // A child that nobody waits for may execute a program just then: Linux 7.3 does not survive
+        // an event that goes by that while it is made, see docs/debugging.md.
+        if self.patience == Patience::Go && matches!(request.whom, Whom::Child(_)) {
+            attr.set_remove_on_exec(0);
+        }
         let fd = open(
-            &request.attr(self.machine.pmu),
+            &attr,
             pid,
             request.cpu,
             group.map(|group| group.fd.as_fd()),
