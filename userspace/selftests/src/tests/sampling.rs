@@ -331,18 +331,16 @@ fn kernel() -> Result<()> {
     let mut zero = File::open("/dev/zero")?;
     let mut buffer = vec![0; 1 << 16];
     let mut read = Ok(());
-    let mut sampled = None;
     let switched = counters::open(&Attr::new(Software::ContextSwitches), Target::ThisThread)?;
-    let switches = counters::count(&switched, || {
-        sampled = Some(sample(&attr, Target::ThisThread, || {
-            for _ in 0..500 {
-                if let Err(error) = zero.read_exact(&mut buffer) {
-                    read = Err(error);
-                }
+    switched.enable()?;
+    let (count, records) = sample(&attr, Target::ThisThread, || {
+        for _ in 0..500 {
+            if let Err(error) = zero.read_exact(&mut buffer) {
+                read = Err(error);
             }
-        }));
+        }
     })?;
-    let (count, records) = sampled.context("nothing was counted")??;
+    let switches = counters::read(&switched)?.value;
     read.context("reading /dev/zero")?;
     // Interrupts are off where the event leaves its counter, when another task gets the CPU and at
     // the end. A period that ends there gives no sample, under the C driver neither.
